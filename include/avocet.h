@@ -400,8 +400,9 @@ typedef struct avo_engine_options {
      * learned from steps; or a rule without costs, for comparison: "fixed", "step", "rate", "ema".
      */
     const char *draft_controller;
-    /* A smaller model with the same vocabulary, whose tokens are drafts, too. It must outlive the
-     * engine, which opens a second one for it. NULL: none. */
+    /* A smaller model, whose tokens are drafts, too. One with another vocabulary drafts by text,
+     * which needs both tokenizers and is slower. It must outlive the engine, which opens a second
+     * one for it. NULL: none. */
     const avo_model *draft_model;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \

@@ -84,9 +84,8 @@ void draft_flags_specs(avo_engine_options *options, option_table *table) {
 void draft_model_flag_spec(option_table *table) {
     const option_spec own[] = {
         {"draft-model", 0, OPTION_TEXT, &draft_name, "MODEL|exit:N",
-         "a smaller model with the same vocabulary that proposes tokens; exit:N: the first N "
-         "layers "
-         "of the model itself",
+         "a smaller model that proposes tokens, best one with the same vocabulary; exit:N: the "
+         "first N layers of the model itself",
          0, 0},
         {0},
     };

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "engine/engine_int.h"
 
+#include "engine/draft_text.h"
 #include "engine/drafting.h"
 
 #include "base/checked.h"
@@ -102,7 +103,11 @@ static bool plan_draft_model(const avo_model *target, const avo_engine_options *
     device_close(device);
     if (model->store == target->store && draft.device.host)
         draft.weights.missing_bytes = 0; /* an early exit uses what the target prepares */
+    uint64_t text = draft_model_by_text(target, model)
+                        ? draft_text_bytes(plan->speculation.drafters, draft.context_max)
+                        : 0;
     return plan_needs(&draft, &needed, &host) && u64_add(needed, host, &needed) &&
+           u64_add(needed, text, &needed) &&
            u64_add(plan->draft_bytes, needed, &plan->draft_bytes) &&
            u64_add(plan->session_bytes, needed, &plan->session_bytes);
 }
