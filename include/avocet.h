@@ -233,9 +233,14 @@ typedef struct avo_model_options {
     avo_progress_function progress; /* called while the model is opened and while the first engine
                                        repacks weights, by the thread that opens; NULL: none */
     void *progress_context;
+    /* Opens a draft model of this one (avo_engine_options.draft_model), which must stay open as
+     * long as engines use the draft model. The path can then also be "exit:N": the first N layers
+     * of this model with its own output head, which takes no memory for weights. NULL: an ordinary
+     * model. */
+    const avo_model *draft_of;
 } avo_model_options;
 #define AVO_MODEL_OPTIONS_INIT                                                                     \
-    { sizeof(avo_model_options), NULL, NULL, NULL }
+    { sizeof(avo_model_options), NULL, NULL, NULL, NULL }
 
 /* Opens a folder with safetensors, or a .gguf, .avo or llama2.c .bin file. */
 AVO_API AVO_MUST_USE avo_status avo_model_open(const char *path, const avo_model_options *options,
@@ -395,8 +400,9 @@ typedef struct avo_engine_options {
      * learned from steps; or a rule without costs, for comparison: "fixed", "step", "rate", "ema".
      */
     const char *draft_controller;
-    /* A smaller model with the same vocabulary, whose tokens are drafts, too. It must outlive the
-     * engine, which opens a second one for it. NULL: none. */
+    /* A smaller model, whose tokens are drafts, too. One with another vocabulary drafts by text,
+     * which needs both tokenizers and is slower. It must outlive the engine, which opens a second
+     * one for it. NULL: none. */
     const avo_model *draft_model;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \

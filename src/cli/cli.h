@@ -191,6 +191,9 @@ AVO_MUST_USE avo_status cli_adapter_open(const avo_model *model, const char *pat
                                          avo_adapter **adapter, avo_error *error);
 /* Finds and opens the model, with progress on stderr. */
 AVO_MUST_USE avo_status cli_model_open(const char *name, avo_model **model, avo_error *error);
+/* A draft model of `target`; besides what models are called, "exit:N". */
+AVO_MUST_USE avo_status cli_draft_open(const char *name, const avo_model *target, avo_model **model,
+                                       avo_error *error);
 /* The same, and prepares the weights for an engine with these options where that can be done while
  * the tokenizer is compiled. Whether the engine will open is for avo_engine_open to say. */
 AVO_MUST_USE avo_status cli_model_prepare(const char *name, const avo_engine_options *options,

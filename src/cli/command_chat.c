@@ -95,8 +95,8 @@ static avo_status open_parts(const chat_flags *flags, const char *model_name, ch
     avo_engine_options options = flags->engine;
     options.rope_context = options.context_max = flags->context;
     options.rows_max = ROWS_MAX;
-    AVO_TRY(cli_draft_model(&options, error));
     AVO_TRY(cli_model_prepare(model_name, &options, &parts->model, error));
+    AVO_TRY(cli_draft_model(parts->model, &options, error));
     AVO_TRY(load_adapters(flags, parts, error));
     AVO_TRY(avo_engine_plan(parts->model, &options, plan, error));
     AVO_TRY(cli_engine_open(parts->model, &options, &parts->engine, error));

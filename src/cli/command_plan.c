@@ -274,9 +274,9 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     avo_model *model = NULL;
     facts->plan = (avo_plan)AVO_PLAN_INIT;
     avo_engine_options own = *options;
-    AVO_TRY(cli_draft_model(&own, error));
     AVO_TRY(cli_model_open(name, &model, error));
-    avo_status status = engine_plan_describe(model, &own, &facts->plan, &facts->details, error);
+    avo_status status = cli_draft_model(model, &own, error);
+    AVO_THEN(status, engine_plan_describe(model, &own, &facts->plan, &facts->details, error));
     AVO_THEN(status, add_adapters(model, adapters, facts, error));
     avo_model_close(model);
     if (status != AVO_OK)

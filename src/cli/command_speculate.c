@@ -133,7 +133,7 @@ static int measure(const speculate_flags *f, const char *model_name, const lab_c
                            .engine = f->engine,
                            .progress = cli_progress};
     avo_status status = cli_model_open(model_name, &model, &error);
-    AVO_THEN(status, cli_draft_model(&options.engine, &error));
+    AVO_THEN(status, cli_draft_model(model, &options.engine, &error));
     AVO_THEN(status, lab_run(model, &options, &result, &error));
     cli_progress_end();
     int exit_status = status == AVO_OK ? report(f, model_name, &options, &result)

@@ -83,8 +83,10 @@ void draft_flags_specs(avo_engine_options *options, option_table *table) {
 
 void draft_model_flag_spec(option_table *table) {
     const option_spec own[] = {
-        {"draft-model", 0, OPTION_TEXT, &draft_name, "MODEL",
-         "a smaller model with the same vocabulary that proposes tokens", 0, 0},
+        {"draft-model", 0, OPTION_TEXT, &draft_name, "MODEL|exit:N",
+         "a smaller model that proposes tokens, best one with the same vocabulary; exit:N: the "
+         "first N layers of the model itself",
+         0, 0},
         {0},
     };
     options_add(table, own);
@@ -118,9 +120,9 @@ uint64_t cli_kv_tokens(const avo_model *model, uint32_t context, uint32_t sessio
     return all < limit ? all : limit;
 }
 
-avo_status cli_draft_model(avo_engine_options *options, avo_error *error) {
+avo_status cli_draft_model(const avo_model *model, avo_engine_options *options, avo_error *error) {
     if (draft_name != NULL && draft_model == NULL)
-        AVO_TRY(cli_model_open(draft_name, &draft_model, error));
+        AVO_TRY(cli_draft_open(draft_name, model, &draft_model, error));
     options->draft_model = draft_model;
     return AVO_OK;
 }
@@ -129,7 +131,7 @@ avo_status cli_engine_open(const avo_model *model, const avo_engine_options *opt
                            avo_engine **engine, avo_error *error) {
     avo_engine_options own = *options;
     *engine = NULL;
-    AVO_TRY(cli_draft_model(&own, error));
+    AVO_TRY(cli_draft_model(model, &own, error));
     avo_status status = avo_engine_open(model, &own, engine, error);
     cli_progress_end();
     return status;

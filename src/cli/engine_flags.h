@@ -32,8 +32,10 @@ void cli_note(const char *line);
 AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                                         avo_engine **engine, avo_error *error);
 
-/* Opens the model of --draft-model, where it was given, and names it in the options. */
-AVO_MUST_USE avo_status cli_draft_model(avo_engine_options *options, avo_error *error);
+/* Opens the model of --draft-model, where it was given, for `model`, and names it in the options.
+ */
+AVO_MUST_USE avo_status cli_draft_model(const avo_model *model, avo_engine_options *options,
+                                        avo_error *error);
 /* Closes what engines shared; before the process ends. */
 void cli_engine_end(void);
 

@@ -56,19 +56,28 @@ void cli_short_name(const char *path, char *name, size_t capacity) {
     }
 }
 
-static avo_status open_beside(const char *name, model_meanwhile meanwhile, void *context,
-                              avo_model **model, avo_error *error) {
+static avo_status open_beside(const char *name, const avo_model *draft_of,
+                              model_meanwhile meanwhile, void *context, avo_model **model,
+                              avo_error *error) {
     char path[CLI_PATH_MAX];
-    AVO_TRY(cli_model_path(name, path, sizeof(path), error));
     avo_model_options options = AVO_MODEL_OPTIONS_INIT;
     options.progress = cli_progress;
+    options.draft_of = draft_of;
+    if (draft_of != NULL && model_is_exit(name))
+        return avo_model_open(name, &options, model, error);
+    AVO_TRY(cli_model_path(name, path, sizeof(path), error));
     avo_status status = model_open_beside(path, &options, meanwhile, context, model, error);
     cli_progress_end();
     return status;
 }
 
 avo_status cli_model_open(const char *name, avo_model **model, avo_error *error) {
-    return open_beside(name, NULL, NULL, model, error);
+    return open_beside(name, NULL, NULL, NULL, model, error);
+}
+
+avo_status cli_draft_open(const char *name, const avo_model *target, avo_model **model,
+                          avo_error *error) {
+    return open_beside(name, target, NULL, NULL, model, error);
 }
 
 static void prepare(const avo_model *model, void *context) {
@@ -80,5 +89,5 @@ static void prepare(const avo_model *model, void *context) {
 avo_status cli_model_prepare(const char *name, const avo_engine_options *options, avo_model **model,
                              avo_error *error) {
     avo_engine_options own = *options;
-    return open_beside(name, prepare, &own, model, error);
+    return open_beside(name, NULL, prepare, &own, model, error);
 }

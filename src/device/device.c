@@ -57,15 +57,32 @@ avo_status device_zero(device *device, const device_memory *memory, size_t offse
 
 /* ---- Weights and adapters ---- */
 
+/* The same weights with every layer that is stored, whose view is `stored`. */
+static weights_source all_layers(const weights_source *source, model_view *stored) {
+    weights_source all = *source;
+    *stored = *source->model;
+    if (source->layers_stored > 0)
+        stored->layers = source->layers_stored;
+    all.model = stored;
+    all.layers_stored = 0;
+    return all;
+}
+
 avo_status device_weights_plan(const device *device, const weights_source *source,
                                weights_plan *plan, avo_error *error) {
-    return device->operations->weights_plan(device, source, plan, error);
+    model_view stored;
+    weights_source all = all_layers(source, &stored);
+    return device->operations->weights_plan(device, &all, plan, error);
 }
 
 avo_status device_weights_open(device_stream *stream, const weights_source *source,
                                device_weights **out, avo_error *error) {
+    model_view stored;
+    weights_source all = all_layers(source, &stored);
     *out = NULL;
-    return stream->device->operations->weights_open(stream, source, out, error);
+    AVO_TRY(stream->device->operations->weights_open(stream, &all, out, error));
+    (*out)->view.layers = source->model->layers;
+    return AVO_OK;
 }
 
 void device_weights_close(device_weights *weights) {

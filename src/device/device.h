@@ -136,6 +136,9 @@ typedef struct weights_source {
     const char *path;        /* for errors */
     uint64_t file_bytes;     /* of all tensors as stored */
     weights_store *store; /* of the model: prepared weights that its engines share; may be NULL */
+    /* Layers that model->layer has, where the model computes only the first of them; 0: all. They
+     * are prepared together, so that a model and its early exit share them. */
+    uint32_t layers_stored;
     /* Tells the owner of the file that its pages were read for the last time, or are wanted in huge
      * pages; NULL: there is no file. */
     void (*forget)(void *context);

@@ -2,6 +2,7 @@
 #include "engine/draft_model.h"
 
 #include "base/clock.h"
+#include "engine/draft_text.h"
 #include "engine/engine_int.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@ struct draft_model {
     const avo_allocator *allocator;
     avo_engine *engine;
     avo_batch *batch;
+    draft_text *text;       /* NULL: both models have the same tokens */
     avo_session **sessions; /* [drafters] NULL: not used yet */
     uint32_t drafters;
     double assumed_ns; /* of a step; 0: learned */
@@ -21,29 +23,31 @@ struct draft_model {
 
 /* ---- Opening ---- */
 
-static avo_status check_vocabulary(const avo_model *target, const avo_model *model,
-                                   avo_error *error) {
+bool draft_model_by_text(const avo_model *target, const avo_model *model) {
     const tokenizer *ours = model->tokenizer, *theirs = target->tokenizer;
     uint32_t count = model->view.vocabulary;
     if (count != target->view.vocabulary)
-        return status_fail(
-            error, AVO_ERROR_ARGUMENT,
-            "%s: the draft model has %u tokens, the model has %u; they must have the "
-            "same vocabulary",
-            model->source->path, count, target->view.vocabulary);
-    if (ours == NULL || theirs == NULL)
-        return AVO_OK;
+        return true;
+    if (ours == NULL || theirs == NULL || ours == theirs)
+        return false;
     for (int32_t id = 0; id < (int32_t)count; id++) {
         text_view a = tokenizer_piece(ours, id), b = tokenizer_piece(theirs, id);
         if (a.size != b.size || (a.size > 0 && memcmp(a.data, b.data, a.size) != 0))
-            return status_fail(
-                error, AVO_ERROR_ARGUMENT,
-                "%s: token %d of the draft model is \"%.*s\", of the model \"%.*s\"; "
-                "they must have the same vocabulary",
-                model->source->path, id, (int)(a.size < 40 ? a.size : 40), a.data,
-                (int)(b.size < 40 ? b.size : 40), b.data);
+            return true;
     }
-    return AVO_OK;
+    return false;
+}
+
+/* Other tokens need text to get from one model to the other. */
+static avo_status check_vocabulary(const avo_model *target, const avo_model *model,
+                                   avo_error *error) {
+    if ((model->tokenizer != NULL && target->tokenizer != NULL) ||
+        !draft_model_by_text(target, model))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "%s: the draft model has %u tokens, the model has %u; they must have the "
+                       "same vocabulary, or both a tokenizer",
+                       model->source->path, model->view.vocabulary, target->view.vocabulary);
 }
 
 avo_engine_options draft_model_engine(const avo_engine_options *target, const avo_model *model,
@@ -71,6 +75,10 @@ static avo_status open_parts(const draft_model_options *options, draft_model *ow
                            options->kv_tokens, options->drafters);
     AVO_TRY(engine_open_beside(options->model, &engine, options->beside, &own->engine, error));
     AVO_TRY(avo_batch_open(own->engine, &own->batch, error));
+    if (draft_model_by_text(options->target, options->model))
+        AVO_TRY(draft_text_open(options->target->tokenizer, options->model->tokenizer,
+                                own->drafters, own->engine->plan.context_max, own->allocator,
+                                &own->text, error));
     own->sessions = allocator_take_array(own->allocator, own->drafters, sizeof(avo_session *));
     if (own->sessions == NULL)
         return status_no_memory(error, "sessions of a draft model",
@@ -104,6 +112,7 @@ void draft_model_close(draft_model *own) {
     for (uint32_t i = 0; own->sessions != NULL && i < own->drafters; i++)
         avo_session_close(own->sessions[i]);
     avo_engine_close(own->engine);
+    draft_text_close(own->text);
     allocator_give(own->allocator, own->sessions, own->drafters * sizeof(avo_session *));
     allocator_give(own->allocator, own, sizeof(*own));
 }
@@ -112,18 +121,31 @@ void draft_model_forget(draft_model *own, const drafter *drafter) {
     avo_session **session = &own->sessions[drafter_number(drafter)];
     avo_session_close(*session);
     *session = NULL;
+    if (own->text != NULL)
+        draft_text_clear(own->text, drafter_number(drafter));
 }
 
 /* ---- Following a timeline ---- */
 
-/* Leading tokens that both have. What was common once stays so, hence from the end. */
-static uint32_t common(const avo_session *session, const draft_timeline *timeline) {
+/* Leading tokens that both have. What was common once stays so, hence from the end, unless text is
+ * tokenized again. */
+static uint32_t common(const draft_model *own, const avo_session *session,
+                       const draft_timeline *timeline) {
     uint32_t length = session->count < timeline->count ? session->count : timeline->count;
-    uint32_t same = length > DRAFTS_MAX + 1 ? length - DRAFTS_MAX - 1 : 0;
+    uint32_t same = length > DRAFTS_MAX + 1 && own->text == NULL ? length - DRAFTS_MAX - 1 : 0;
     while (same < length && session->tokens[same] == timeline->tokens[same])
         same++;
     /* The newest token gives the logits, so it is computed in any case. */
     return same == timeline->count ? same - 1 : same;
+}
+
+/* What the next step keeps of a request's logits. Samplers know the target's tokens alone, so from
+ * text the likeliest token is taken. */
+static void want(draft_model *own, const draft_request *request) {
+    if (own->text == NULL)
+        sequence_want(request->sequence, own->batch);
+    else if (own->batch->top == 0)
+        own->batch->top = 1;
 }
 
 /* The session of a request with the tokens that it lacks in the batch; false: no drafts this time.
@@ -131,8 +153,13 @@ static uint32_t common(const avo_session *session, const draft_timeline *timelin
 static bool follow(draft_model *own, draft_request *request) {
     avo_error error;
     avo_session **session = &own->sessions[drafter_number(request->drafter)];
-    const draft_timeline *timeline = &request->timeline;
+    draft_timeline followed = request->timeline;
+    const draft_timeline *timeline = &followed;
     size_t reused;
+    if (own->text != NULL)
+        followed = draft_text_follow(own->text, drafter_number(request->drafter), timeline);
+    if (followed.count == 0)
+        return false;
     if (*session == NULL) {
         if (avo_session_open(own->engine, NULL, session, &error) != AVO_OK)
             return false;
@@ -142,7 +169,7 @@ static bool follow(draft_model *own, draft_request *request) {
                                                     &reused, &error) != AVO_OK)
             return false;
     }
-    uint32_t same = common(*session, timeline);
+    uint32_t same = common(own, *session, timeline);
     if (avo_session_truncate(*session, same, &error) != AVO_OK)
         return false;
     uint32_t missing = timeline->count - same;
@@ -150,7 +177,7 @@ static bool follow(draft_model *own, draft_request *request) {
     avo_status status = avo_batch_add_scored(own->batch, *session, timeline->tokens + same,
                                              all ? missing : CATCH_UP_MAX, all ? 1 : 0);
     if (status == AVO_OK && all)
-        sequence_want(request->sequence, own->batch);
+        want(own, request);
     if (status == AVO_OK && !all)
         drafter_model_behind(request->drafter);
     return status == AVO_OK && all;
@@ -168,12 +195,38 @@ static bool compute(draft_model *own, uint32_t rows) {
     return true;
 }
 
+/* Whether a draft behind those that there are would pay. */
+static bool pays(const draft_request *request, double least) {
+    const struct draft *out = request->draft;
+    return drafter_decides(request->drafter) || out->count == 0 ||
+           (double)out->survival[out->count - 1] > least;
+}
+
+/* The same by text: a guess of the draft model, and the drafts that it makes of all so far. */
+static void take_text(const draft_model *own, draft_request *request, double least) {
+    uint32_t number = drafter_number(request->drafter);
+    struct draft *out = request->draft;
+    const logit_top *top;
+    avo_error error;
+    request->going = false;
+    if (batch_top(own->batch, own->sessions[number], 0, &top, &error) != AVO_OK)
+        return;
+    bool more = draft_text_guess(own->text, number, top->token[0], (float)exp(-top->log_sum),
+                                 request->most, out);
+    drafter_rate(request->drafter, out);
+    request->going = more && pays(request, least);
+}
+
 /* A draft for one more token; going: there may be another behind it. */
 static void take(const draft_model *own, draft_request *request, double least) {
     draft_timeline *timeline = &request->timeline;
     struct draft *out = request->draft;
     sample_choice choice;
     avo_error error;
+    if (own->text != NULL) {
+        take_text(own, request, least);
+        return;
+    }
     request->going = false;
     if (sequence_sample(request->sequence, own->sessions[drafter_number(request->drafter)],
                         own->batch, 0, timeline->position + out->count, &choice, &error) != AVO_OK)
@@ -182,8 +235,7 @@ static void take(const draft_model *own, draft_request *request, double least) {
     out->grade[out->count] = draft_grade(expf(choice.logprob));
     out->count++;
     drafter_rate(request->drafter, out);
-    request->going = out->count < request->most && (drafter_decides(request->drafter) ||
-                                                    (double)out->survival[out->count - 1] > least);
+    request->going = out->count < request->most && pays(request, least);
 }
 
 /* One row for each that goes on; false: none does. */
@@ -197,10 +249,14 @@ static bool add_next(draft_model *own, draft_request *requests, uint32_t count, 
             continue;
         avo_session *session = own->sessions[drafter_number(request->drafter)];
         const struct draft *out = request->draft;
-        request->going =
-            avo_batch_add(own->batch, session, &out->tokens[out->count - 1], 1) == AVO_OK;
+        int32_t last;
+        if (own->text != NULL)
+            (void)draft_text_guesses(own->text, drafter_number(request->drafter), &last);
+        else
+            last = out->tokens[out->count - 1];
+        request->going = avo_batch_add(own->batch, session, &last, 1) == AVO_OK;
         if (request->going)
-            sequence_want(request->sequence, own->batch);
+            want(own, request);
         *rows += request->going;
     }
     return *rows > 0;

@@ -1,9 +1,10 @@
-/* Draft tokens of a smaller model with the same vocabulary. It is an engine of its own, whose steps
+/* Draft tokens of a smaller model. It is an engine of its own, whose steps
  * never run at the same time as the target's and use the same workers. Every drafter has a session
  * in it, which follows the timeline of its sequence.
  *
  * A draft is sampled with the sequence's own sampler, seed and position: both models pick with the
- * same random number, so that equal distributions give equal tokens at any temperature. A failure
+ * same random number, so that equal distributions give equal tokens at any temperature. A model
+ * with other tokens follows the text of the timeline (draft_text.h) and guesses greedily. A failure
  * here costs the drafts of one step and nothing else. */
 #ifndef AVO_ENGINE_DRAFT_MODEL_H
 #define AVO_ENGINE_DRAFT_MODEL_H
@@ -26,7 +27,10 @@ typedef struct draft_model_options {
     uint64_t kv_tokens;
 } draft_model_options;
 
-/* Refused: a model whose tokens are not those of the target. */
+/* The models have other tokens, and text in common at most. */
+bool draft_model_by_text(const avo_model *target, const avo_model *model);
+
+/* Refused: a model whose tokens are not those of the target, where one of them has no tokenizer. */
 AVO_MUST_USE avo_status draft_model_open(const draft_model_options *options, draft_model **out,
                                          avo_error *error);
 void draft_model_close(draft_model *model);

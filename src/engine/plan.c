@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "engine/engine_int.h"
 
+#include "engine/draft_text.h"
 #include "engine/drafting.h"
 
 #include "base/checked.h"
@@ -85,7 +86,8 @@ static bool plan_needs(const engine_plan *plan, uint64_t *device, uint64_t *host
 
 /* What a draft model will take, as drafts: an engine of its own with as many tokens of KV. One that
  * cannot be planned fails when it is opened, with its reason. */
-static bool plan_draft_model(const avo_engine_options *options, engine_plan *plan) {
+static bool plan_draft_model(const avo_model *target, const avo_engine_options *options,
+                             engine_plan *plan) {
     const avo_model *model = options->draft_model;
     if (model == NULL || (plan->speculation.kinds & DRAFT_BIT(DRAFT_MODEL)) == 0)
         return true;
@@ -99,7 +101,13 @@ static bool plan_draft_model(const avo_engine_options *options, engine_plan *pla
     if (engine_plan_make(model, &own, &device, &draft, &error) != AVO_OK)
         return true;
     device_close(device);
+    if (model->store == target->store && draft.device.host)
+        draft.weights.missing_bytes = 0; /* an early exit uses what the target prepares */
+    uint64_t text = draft_model_by_text(target, model)
+                        ? draft_text_bytes(plan->speculation.drafters, draft.context_max)
+                        : 0;
     return plan_needs(&draft, &needed, &host) && u64_add(needed, host, &needed) &&
+           u64_add(needed, text, &needed) &&
            u64_add(plan->draft_bytes, needed, &plan->draft_bytes) &&
            u64_add(plan->session_bytes, needed, &plan->session_bytes);
 }
@@ -108,7 +116,7 @@ static bool plan_fits(const avo_model *model, const avo_engine_options *options,
                       const device *device, engine_plan *plan) {
     uint64_t needed, host;
     return plan_measure(model, options->kv_tokens, device, plan) &&
-           plan_draft_model(options, plan) && plan_needs(plan, &needed, &host) &&
+           plan_draft_model(model, options, plan) && plan_needs(plan, &needed, &host) &&
            needed <= plan->available_bytes && host <= plan->host_available_bytes;
 }
 

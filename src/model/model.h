@@ -24,6 +24,9 @@ struct avo_model {
     uint64_t weight_bytes; /* of all bound tensors as stored */
     uint64_t repack_bytes; /* converted at load, in the arena */
     weights_store *store;  /* weights as devices have prepared them, for all engines */
+    /* A draft model uses parts of its target: */
+    bool borrows_text;   /* the tokenizer */
+    bool borrows_source; /* file and store: an early exit */
 };
 
 /* avo_model_open, and where compiling the tokenizer takes its time, `meanwhile` is called while a
@@ -33,6 +36,12 @@ typedef void (*model_meanwhile)(const avo_model *model, void *context);
 AVO_MUST_USE avo_status model_open_beside(const char *path, const avo_model_options *options,
                                           model_meanwhile meanwhile, void *context, avo_model **out,
                                           avo_error *error);
+
+/* Fills a model whose path is "exit:N": the first N layers of `target`, with its final norm and
+ * output head. It shares everything with the target, prepared weights included. */
+bool model_is_exit(const char *path);
+AVO_MUST_USE avo_status model_bind_exit(avo_model *model, const avo_model *target, const char *path,
+                                        avo_error *error);
 
 /* What a device prepares weights from. `view`: the model's with an engine's rotation tables. */
 weights_source model_weights(const avo_model *model, const model_view *view);

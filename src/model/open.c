@@ -58,8 +58,10 @@ static avo_status open_text_beside(avo_model *model, model_meanwhile meanwhile, 
                                    : status_fail(error, reader.status, "%s", reader.error.text);
 }
 
-static avo_status open_parts(const char *path, avo_model *model, model_meanwhile meanwhile,
-                             void *context, avo_error *error) {
+static avo_status open_parts(const char *path, const avo_model *target, avo_model *model,
+                             model_meanwhile meanwhile, void *context, avo_error *error) {
+    if (model_is_exit(path))
+        return model_bind_exit(model, target, path, error);
     AVO_TRY(weights_store_open(model->allocator, &model->store, error));
     AVO_TRY(source_open(path, model->allocator, &model->source, error));
     AVO_TRY(model_bind(model, error));
@@ -93,7 +95,7 @@ avo_status model_open_beside(const char *path, const avo_model_options *options,
     arena_init(&model->arena, allocator, SIZE_MAX);
     float_mode mode;
     float_mode_enter(&mode); /* numbers of configurations are read here */
-    avo_status status = open_parts(path, model, meanwhile, context, error);
+    avo_status status = open_parts(path, own.draft_of, model, meanwhile, context, error);
     float_mode_leave(&mode);
     if (status != AVO_OK) {
         avo_model_close(model);
@@ -107,9 +109,12 @@ void avo_model_close(avo_model *model) {
     if (model == NULL)
         return;
     chat_template_close(model->chat_template);
-    tokenizer_close(model->tokenizer);
-    weights_store_close(model->store);
-    source_close(model->source);
+    if (!model->borrows_text)
+        tokenizer_close(model->tokenizer);
+    if (!model->borrows_source) {
+        weights_store_close(model->store);
+        source_close(model->source);
+    }
     arena_free(&model->arena);
     allocator_give(model->allocator, model, sizeof(*model));
 }
@@ -119,7 +124,7 @@ void avo_model_describe(const avo_model *model, avo_model_info *info) {
     avo_model_info full = {
         .architecture = source_architecture_name(config->architecture),
         .format = source_format_name(model->source->format),
-        .layers = config->layers,
+        .layers = model->view.layers,
         .width = config->width,
         .vocabulary = config->vocabulary,
         .context = config->context,
@@ -145,6 +150,7 @@ weights_source model_weights(const avo_model *model, const model_view *view) {
                             .path = model->source->path,
                             .file_bytes = model->weight_bytes,
                             .store = model->store,
+                            .layers_stored = model->source->config.layers,
                             .forget = forget_pages,
                             .ask_huge = ask_huge_pages,
                             .context = model->source,

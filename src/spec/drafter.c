@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define MODEL_FADE         0.9f
+#define MODEL_SHARED_FADE  0.98f
 #define MODEL_RATE_FIRST   0.6f
 #define MODEL_PATIENCE     8 /* steps before drafts that did not pay are computed again */
 #define MODEL_PATIENCE_MAX 512
@@ -48,6 +49,7 @@ struct speculation {
     const avo_allocator *allocator;
     speculation_options options;
     record record;
+    float model_rate; /* of all sequences: where the next one begins */
     corpus *corpus;
     const draft_source *custom;
     drafter *drafters; /* [options.drafters] */
@@ -93,6 +95,7 @@ static avo_status open_parts(speculation *shared, avo_error *error) {
     const speculation_options *options = &shared->options;
     size_t count = options->drafters;
     record_begin(&shared->record);
+    shared->model_rate = MODEL_RATE_FIRST;
     shared->drafters = allocator_take_array(shared->allocator, count, sizeof(drafter));
     if (shared->drafters == NULL)
         return status_no_memory(error, "drafters", count * sizeof(drafter));
@@ -161,7 +164,7 @@ drafter *drafter_take(speculation *shared, const drafter_options *options) {
         drafter->kinds = kinds;
         drafter->key = options->key;
         drafter->position = 0;
-        drafter->model_rate = MODEL_RATE_FIRST;
+        drafter->model_rate = shared->model_rate;
         drafter->lookup_gain = 0;
         drafter->model_behind = false;
         drafter->model_idle = 0;
@@ -231,6 +234,13 @@ void drafter_model_behind(drafter *drafter) {
 
 /* ---- Reading the timeline ---- */
 
+/* How often the first token of what a model computed was right, here and everywhere. */
+static void note_model(drafter *drafter, bool right) {
+    float *all = &drafter->shared->model_rate;
+    drafter->model_rate = MODEL_FADE * drafter->model_rate + (right ? 1 - MODEL_FADE : 0);
+    *all = MODEL_SHARED_FADE * *all + (right ? 1 - MODEL_SHARED_FADE : 0);
+}
+
 /* The token that came where a proposal said what would come. */
 static void compare(drafter *drafter, uint32_t kind, int32_t token) {
     shadow *shadow = &drafter->shadows[kind];
@@ -241,7 +251,7 @@ static void compare(drafter *drafter, uint32_t kind, int32_t token) {
     record_note(&drafter->own, draft, shadow->checked, right);
     record_note(&drafter->shared->record, draft, shadow->checked, right);
     if (kind == DRAFT_MODEL && shadow->checked == 0)
-        drafter->model_rate = MODEL_FADE * drafter->model_rate + (right ? 1 - MODEL_FADE : 0);
+        note_model(drafter, right);
     shadow->checked++;
     if (!right || shadow->checked == draft->count)
         draft->count = 0;

@@ -312,6 +312,7 @@ static inline void counting_give(void *context, void *memory, size_t size) {
 typedef struct world {
     counting counting;
     avo_model *model;
+    avo_model *draft;   /* NULL: none, or the model itself */
     avo_engine *alone;  /* one session, for comparing */
     avo_engine *engine; /* of the scheduler */
     avo_scheduler *scheduler;
@@ -334,10 +335,11 @@ typedef struct world_options {
     const char *controller;     /* NULL: cost */
     const char *kv_type;        /* NULL: the device's own */
     bool self_draft;            /* the model is its own draft model */
+    const char *draft;          /* another draft model: "exit:N" or a path; NULL: none */
 } world_options;
 
 #define WORLD_OPTIONS                                                                              \
-    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false, NULL, NULL, NULL, false }
+    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false, NULL, NULL, NULL, false, NULL }
 
 /* How cores are shared where a test does not say so. */
 static const char *world_cores;
@@ -373,7 +375,10 @@ static inline void world_open(world *w, const world_options *options) {
     else if (options->drafts != NULL || options->crowded)
         engine.speculate = "custom";
     engine.draft_controller = options->controller;
-    engine.draft_model = options->self_draft ? w->model : NULL;
+    model.draft_of = w->model;
+    if (options->draft != NULL)
+        assert_ok_error(avo_model_open(options->draft, &model, &w->draft, &w->error), &w->error);
+    engine.draft_model = options->self_draft ? w->model : w->draft;
     engine.threads = options->threads;
     engine.sessions_max = options->sessions;
     engine.rows_max = options->rows;
@@ -398,6 +403,7 @@ static inline void world_close(world *w) {
     avo_scheduler_close(w->scheduler);
     avo_engine_close(w->engine);
     avo_engine_close(w->alone);
+    avo_model_close(w->draft);
     avo_model_close(w->model);
     assert_int_equal(w->counting.counter.live, 0);
     pthread_mutex_destroy(&w->counting.lock);

@@ -7,7 +7,9 @@
 #include "engine/engine_int.h"
 #include "support/adapters.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static const char json_like[] =
     "root ::= \"{\\\"name\\\": \\\"\" word \"\\\", \\\"values\\\": [\" list \"]}\"\n"
@@ -86,6 +88,18 @@ static uint64_t tokens_wanted(void) {
     return text == NULL ? FEWER(12000) : strtoull(text, NULL, 10);
 }
 
+/* A model with other tokens, which drafts by text; its path. */
+static const char *other_words(void) {
+    static const char *const words[10] = {"one", "two",  " a",  " th", "ere",
+                                          "{\"", "\": ", "val", "x",   ", "};
+    static char path[1024];
+    char folder[512];
+    snprintf(folder, sizeof(folder), "%s/other", test_scratch_folder());
+    (void)mkdir(folder, 0700);
+    snprintf(path, sizeof(path), "%s", tiny_model_write_words(folder, 2, words));
+    return path;
+}
+
 /* A different combination for every seed. */
 static world_options combination(uint64_t seed) {
     /* The custom source is what lets crowded requests meet. */
@@ -95,7 +109,10 @@ static world_options combination(uint64_t seed) {
     static const char *const types[] = {NULL, "f32", "bf16", "int8", "fp8"};
     world_options options = WORLD_OPTIONS;
     options.speculate = sources[seed % 6];
-    options.self_draft = seed % 6 == 5 || (seed % 6 == 0 && seed % 4 == 0);
+    bool drafts = seed % 6 == 5 || (seed % 6 == 0 && seed % 4 == 0);
+    const char *const models[] = {NULL, "exit:1", other_words()};
+    options.draft = drafts ? models[seed / 6 % 3] : NULL;
+    options.self_draft = drafts && options.draft == NULL;
     options.controller = controllers[seed / 5 % 5];
     options.kv_type = types[seed / 7 % 5];
     options.threads = 1 + (uint32_t)(seed / 3 % 4);
@@ -210,7 +227,21 @@ static void a_source_without_a_model_is_refused(void **state) {
     world_close(&w);
 }
 
-/* Its tokens would mean something else. */
+/* A model with other tokens drafts by text. Random weights never agree; those that are the same but
+ * for the words of the vocabulary do now and then. */
+static void another_vocabulary_drafts_by_text(void **state) {
+    (void)state;
+    tally all = {0};
+    world_options options = WORLD_OPTIONS;
+    options.speculate = "model";
+    options.controller = "fixed";
+    options.draft = other_words();
+    for (uint64_t seed = 1; seed <= 2; seed++)
+        run_exam(&options, FEWER(24), seed, true, &all);
+    assert_true(all.drafted > 0);
+}
+
+/* Its tokens would mean something else, and without a tokenizer there is no text either. */
 static void a_draft_model_of_other_tokens_is_refused(void **state) {
     (void)state;
     world w;
@@ -233,6 +264,7 @@ int main(void) {
                                        cmocka_unit_test(a_model_agrees_with_itself),
                                        cmocka_unit_test(cached_prompts_and_salts),
                                        cmocka_unit_test(a_source_without_a_model_is_refused),
+                                       cmocka_unit_test(another_vocabulary_drafts_by_text),
                                        cmocka_unit_test(a_draft_model_of_other_tokens_is_refused)};
     return cmocka_run_group_tests_name("sched/speculation", tests, NULL, NULL);
 }

@@ -449,7 +449,7 @@ def tracing(flags) -> Iterator[Optional[Telemetry]]:
 
 def open_engine(flags, model: Model, telemetry: Optional[Telemetry], **options) -> Engine:
     log = warn if flags.verbose else None
-    draft_model = None if flags.draft_model is None else Model(flags.draft_model)
+    draft_model = None if flags.draft_model is None else Model(flags.draft_model, draft_of=model)
     return Engine(model, telemetry=telemetry, log=log, draft_model=draft_model,
                   **engine_options(flags), **options)
 

@@ -64,7 +64,7 @@ WANTED = c.CFUNCTYPE(c.c_bool, c.c_void_p)
 
 class ModelOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("allocator", c.c_void_p), ("progress", PROGRESS),
-                ("progress_context", c.c_void_p)]
+                ("progress_context", c.c_void_p), ("draft_of", Handle)]
 
 
 class ModelInfo(Structure):

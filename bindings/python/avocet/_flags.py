@@ -98,8 +98,9 @@ def _add_engine(add) -> None:
         "are the same")
     add("--draft-tokens", type=_whole(1, 16), default=0, metavar="K",
         help="most draft tokens of a request in one step (default 15)")
-    add("--draft-model", metavar="MODEL",
-        help="a smaller model with the same vocabulary that proposes tokens")
+    add("--draft-model", metavar="MODEL|exit:N",
+        help="a smaller model that proposes tokens, best one with the same vocabulary; exit:N: the "
+        "first N layers of the model itself")
     add("--draft-controller", choices=("cost", "fixed", "step", "rate", "ema"),
         help="who decides how many drafts are verified (default: cost)")
     add("-v", "--verbose", action="store_true",

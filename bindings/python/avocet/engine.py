@@ -223,8 +223,8 @@ class Engine(Owned):
                  log: Optional[Callable[[str], None]] = None,
                  draft_model: Optional[Model] = None, **options):
         """`log` gets lines that say which instruction set was chosen and why, and where things
-        lie; `draft_model` is a smaller model with the same vocabulary whose tokens are drafts; the
-        options are those of EngineOptions."""
+        lie; `draft_model` is a smaller model whose tokens are drafts, best one with the same
+        vocabulary; the options are those of EngineOptions."""
         must_be(Model, model=model)
         must_be(Model, optional=True, draft_model=draft_model)
         must_be(Telemetry, optional=True, telemetry=telemetry)

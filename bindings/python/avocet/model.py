@@ -8,9 +8,9 @@ from typing import (TYPE_CHECKING, Callable, Iterable, List, Literal, Mapping, O
                     Union, overload)
 
 from . import _abi
-from ._arguments import items, path_of, shown, text_of
+from ._arguments import items, must_be, path_of, shown, text_of
 from ._ending import calling, ending
-from ._library import Owned, call, check, ids_of, library
+from ._library import Owned, call, check, ids_of, library, natives_of
 from .errors import CancelledError
 
 if TYPE_CHECKING:
@@ -91,10 +91,17 @@ class Model(Owned):
     _close = "avo_model_close"
 
     def __init__(self, path: PathLike,
-                 progress: Optional[Callable[[str, int, int], bool]] = None):
+                 progress: Optional[Callable[[str, int, int], bool]] = None, *,
+                 draft_of: "Optional[Model]" = None):
         """`progress` sees what is done, also by the first Engine; returning False ends the opening,
-        and so does an exception, which is raised here or there."""
+        and so does an exception, which is raised here or there. `draft_of` opens a draft model of
+        another model, whose path can then also be "exit:N": the first N layers of that model."""
+        must_be(Model, optional=True, draft_of=draft_of)
         options = _abi.ModelOptions()
+        parents = () if draft_of is None else (draft_of,)
+        natives = natives_of(*parents)
+        if draft_of is not None:
+            options.draft_of = natives[0].pointer
         self._progress = None
         self._raised: List[BaseException] = []
         raised = self._raised
@@ -111,7 +118,7 @@ class Model(Owned):
         with self._telling():
             call(library.avo_model_open, path_of("path", path), ctypes.byref(options),
                  ctypes.byref(handle))
-        super().__init__(handle)
+        super().__init__(handle, natives, parents)
         self.path = path
         self._lock = threading.Lock()
         self._conversations: Optional["Chat"] = None

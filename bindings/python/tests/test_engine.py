@@ -184,3 +184,21 @@ def test_a_draft_model_changes_no_token(model):
         assert result.accepted_tokens == result.drafted_tokens
     with pytest.raises(TypeError):
         avocet.Engine(model, draft_model="a path")
+
+
+def test_an_early_exit_changes_no_token(model):
+    ids = model.tokenize("once upon a time", begin=True)
+    with avocet.Engine(model, speculate="off", context_max=128) as plain:
+        with plain.session() as session:
+            expected = answer(session, ids)
+    with avocet.Model("exit:1", draft_of=model) as draft:
+        assert draft.info.layers == 1
+        with avocet.Engine(model, speculate="model", draft_controller="fixed", draft_model=draft,
+                           context_max=128) as engine, engine.session() as session:
+            result = session.generate(ids, max_tokens=12, ignore_end=True)
+            assert [token.id for token in result.tokens] == expected
+            assert result.drafted_tokens > 0
+    with pytest.raises(ValueError, match="exit:N"):
+        avocet.Model("exit:0", draft_of=model)
+    with pytest.raises(TypeError):
+        avocet.Model("exit:1", draft_of="a path")
