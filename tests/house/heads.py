@@ -43,17 +43,32 @@ class Safetensors:
         if entry["dtype"] == "BF16":
             return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0]
                     for i in range(0, len(data), 2)]
-        form = {"F32": "f", "F16": "e", "I8": "b", "I32": "i"}[entry["dtype"]]
+        form = {"F32": "f", "F16": "e", "I8": "b", "U8": "B", "I32": "i"}[entry["dtype"]]
         return list(struct.unpack(f"<{len(data) // struct.calcsize(form)}{form}", data))
 
-    def matrix(self, name):
-        values = rows_of(self.raw(name), self.entries[name]["shape"][1])
-        if self.entries[name]["dtype"] != "I8":
+    def rows(self, name):
+        return rows_of(self.raw(name), self.entries[name]["shape"][1])
+
+    def matrix(self, name, columns=0):
+        """columns: of the matrix, needed where it has 4 bits."""
+        values, kind = self.rows(name), self.entries[name]["dtype"]
+        if kind not in ("I8", "U8"):
             return values
-        scale_name = name.replace(".weight", ".scale")
-        scales = rows_of(self.raw(scale_name), self.entries[scale_name]["shape"][1])
-        return [[value * scale[k // BLOCK] for k, value in enumerate(row)]
-                for row, scale in zip(values, scales)]
+        scales = self.rows(name.replace(".weight", ".scale"))
+        if kind == "I8":
+            return [[value * scale[k // BLOCK] for k, value in enumerate(row)]
+                    for row, scale in zip(values, scales)]
+        minima = self.rows(name.replace(".weight", ".minimum"))
+        return [[level4(row, k) * scale[k // BLOCK] + minimum[k // BLOCK] for k in range(columns)]
+                for row, scale, minimum in zip(values, scales, minima)]
+
+
+def level4(row, k):
+    """Column k of a row of 4-bit values, two to a byte: columns 0…15 of a block of 32 are the low
+    halves of its bytes, columns 16…31 the high ones."""
+    block, inner = divmod(k, BLOCK)
+    byte = row[block * BLOCK // 2 + inner % (BLOCK // 2)]
+    return byte & 15 if inner < BLOCK // 2 else byte >> 4
 
 
 def product(matrix, x):
@@ -94,18 +109,28 @@ class MedusaHeads(Heads):
         return product(self.head, add(n, [silu(v) for v in inner]))
 
 
-class EagleLayer(Heads):
-    def __init__(self, name):
-        super().__init__("eagle", name)
-        self.keys, self.values = [], []
-        self.weights = {name.removeprefix("eagle.").removesuffix(".weight"):
-                        self.file.matrix(name) if len(entry["shape"]) == 2 else self.file.raw(name)
-                        for name, entry in self.file.entries.items() if name.endswith(".weight")}
+class Layers(Heads):
+    """The part that the EAGLE layers and the distilled draft have in common."""
 
-    def first_state(self, taps):
-        w = self.weights
-        normed = [norm(tap, weight, self.epsilon) for tap, weight in zip(taps, w["tap_norm"])]
-        return product(w["fuse"], sum(normed, []))
+    def __init__(self, kind, name):
+        super().__init__(kind, name)
+        self.keys = [[] for _ in range(self.config["depth"])]
+        self.values = [[] for _ in range(self.config["depth"])]
+        self.weights = {}
+        prefix = "eagle." if kind == "eagle" else ""
+        for name, entry in self.file.entries.items():
+            if name.endswith(".weight"):
+                is_matrix = len(entry["shape"]) == 2
+                self.weights[name.removeprefix(prefix).removesuffix(".weight")] = (
+                    self.file.matrix(name, self.columns(name)) if is_matrix
+                    else self.file.raw(name))
+
+    def columns(self, name):
+        width = self.config["width"]
+        special = {"fuse": len(self.config.get("taps", [])) * width, "input": 2 * width,
+                   "attn_output": self.config["attention_heads"] * self.config["head_size"],
+                   "ffn_down": self.config["feed_forward"]}
+        return special.get(name.split(".")[-2], width)
 
     def heads_of(self, x, position=None):
         size = self.config["head_size"]
@@ -123,35 +148,59 @@ class EagleLayer(Heads):
             rotated.append(out)
         return rotated
 
-    def attend(self, q):
+    def attend(self, q, keys, values):
+        window = self.config["window"]
+        keys, values = keys[-window:], values[-window:]  # 0: all
         size, out = self.config["head_size"], []
         group = self.config["attention_heads"] // self.config["kv_heads"]
         for h, query in enumerate(q):
             scores = [sum(a * b for a, b in zip(query, key[h // group])) / math.sqrt(size)
-                      for key in self.keys]
+                      for key in keys]
             highest = max(scores)
             weights = [math.exp(score - highest) for score in scores]
             total = sum(weights)
             for d in range(size):
                 out.append(sum(w * value[h // group][d]
-                               for w, value in zip(weights, self.values)) / total)
+                               for w, value in zip(weights, values)) / total)
         return out
+
+    def through_layers(self, x, prefix):
+        for index, (keys, values) in enumerate(zip(self.keys, self.values)):
+            w = {name.removeprefix(f"{prefix}.{index}."): value
+                 for name, value in self.weights.items() if name.startswith(f"{prefix}.{index}.")}
+            position = len(keys)
+            y = norm(x, w["attn_norm"], self.epsilon)
+            q = self.heads_of(product(w["attn_q"], y), position)
+            keys.append(self.heads_of(product(w["attn_k"], y), position))
+            values.append(self.heads_of(product(w["attn_v"], y)))
+            x = add(x, product(w["attn_output"], self.attend(q, keys, values)))
+            y = norm(x, w["ffn_norm"], self.epsilon)
+            inner = [silu(gate) * up for gate, up in zip(product(w["ffn_gate"], y),
+                                                         product(w["ffn_up"], y))]
+            x = add(x, product(w["ffn_down"], inner))
+        return x, product(self.head, norm(x, self.weights["output_norm"], self.epsilon))
+
+
+class EagleLayers(Layers):
+    def first_state(self, taps):
+        w = self.weights
+        normed = [norm(tap, weight, self.epsilon) for tap, weight in zip(taps, w["tap_norm"])]
+        return product(w["fuse"], sum(normed, []))
 
     def row(self, state, token):
         """(output that is the next draft's state, logits)"""
-        w, position = self.weights, len(self.keys)
+        w = self.weights
         x = product(w["input"], norm(state, w["state_norm"], self.epsilon) +
                     norm(self.embedding[token], w["token_norm"], self.epsilon))
-        y = norm(x, w["layer.attn_norm"], self.epsilon)
-        q = self.heads_of(product(w["layer.attn_q"], y), position)
-        self.keys.append(self.heads_of(product(w["layer.attn_k"], y), position))
-        self.values.append(self.heads_of(product(w["layer.attn_v"], y)))
-        x = add(x, product(w["layer.attn_output"], self.attend(q)))
-        y = norm(x, w["layer.ffn_norm"], self.epsilon)
-        inner = [silu(gate) * up for gate, up in zip(product(w["layer.ffn_gate"], y),
-                                                     product(w["layer.ffn_up"], y))]
-        x = add(x, product(w["layer.ffn_down"], inner))
-        return x, product(self.head, norm(x, w["output_norm"], self.epsilon))
+        return self.through_layers(x, "layer")
+
+
+class DraftLayers(Layers):
+    def first_state(self, _):
+        return None
+
+    def row(self, _, token):
+        return self.through_layers(self.embedding[token], "layers")
 
 
 class HeadsTest(unittest.TestCase):
@@ -177,21 +226,29 @@ class HeadsTest(unittest.TestCase):
                     found = heads.logits(k, self.taps[t][-1], self.tokens[t + 1])
                     self.close(found, expected[k * shape[1] + t])
 
+    def check_rows(self, name, layers, first):
+        """Every row from that of token `first`, then four drafts."""
+        every = rows_of(read_npy(TINY / f"{name}.npy")[1], 61)
+        chain = rows_of(read_npy(TINY / f"{name}-chain.npy")[1], 61)
+        for j in range(first, len(self.tokens)):
+            state = layers.first_state(self.taps[j - 1])
+            state, logits = layers.row(state, self.tokens[j])
+            self.close(logits, every[j - first])
+        drafts = []
+        for step, expected in enumerate(chain):
+            if step > 0:
+                state, logits = layers.row(state, drafts[-1])
+            self.close(logits, expected)
+            drafts.append(layers.frequent[logits.index(max(logits))])
+        self.assertEqual(drafts, self.expected[name]["drafts"])
+
     def test_eagle(self):
-        for name in ("f32", "q8"):
-            every = rows_of(read_npy(TINY / f"{name}-eagle.npy")[1], 61)
-            chain = rows_of(read_npy(TINY / f"{name}-eagle-chain.npy")[1], 61)
-            layer = EagleLayer(name)
-            for j in range(1, len(self.tokens)):
-                state, logits = layer.row(layer.first_state(self.taps[j - 1]), self.tokens[j])
-                self.close(logits, every[j - 1])
-            drafts = []
-            for step, expected in enumerate(chain):
-                if step > 0:
-                    state, logits = layer.row(state, drafts[-1])
-                self.close(logits, expected)
-                drafts.append(layer.frequent[logits.index(max(logits))])
-            self.assertEqual(drafts, self.expected[name]["drafts"])
+        for name in ("f32", "q8", "deep"):
+            self.check_rows(f"{name}-eagle", EagleLayers("eagle", name), 1)
+
+    def test_layers(self):
+        for name in ("f32", "q4"):
+            self.check_rows(f"{name}-layers", DraftLayers("layers", name), 0)
 
     def test_q8_differs(self):
         """The two files must not be the same weights twice."""

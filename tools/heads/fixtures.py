@@ -5,9 +5,9 @@ usage: fixtures.py tiny                          random heads of the tiny model 
        fixtures.py real MODEL.gguf HEADS-FOLDER  trained heads, one short prompt
 
 Each folder holds expected.json (configuration, tokens, top ids, drafts) and .npy files (float32):
-`taps` [rows, tap, width]; tiny: `medusa` [head, row, frequent] and `eagle` [row, frequent], all
-logits; `eagle_chain` [step, frequent], the logits of a chain of four greedy drafts behind the last
-token. The real one lists the eight highest logits instead.
+`taps` [rows, tap, width]; tiny: `medusa` [head, row, frequent], `eagle` and `layers` [row,
+frequent], all logits; `…-chain` [step, frequent], the logits of a chain of four greedy drafts behind
+the last token. The real one lists the eight highest logits instead.
 """
 import argparse
 import json
@@ -19,69 +19,88 @@ import torch
 from torch.nn import functional
 
 from base import GgufFile, Llama, rms_norm
-from heads import Eagle, Medusa
+from heads import Draft, Eagle, Medusa
 from store import load_heads, save_heads
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 TINY_TAPS, TINY_FREQUENT, TINY_ROWS = (1, 2, 3), 61, 20
+TINY_DEPTH, TINY_WINDOW = 2, 7
 STEPS, TOP = 4, 8
-BYTES_MAX = 300 * 1024
+BYTES_MAX = 500 * 1024
 PROMPT = "<|im_start|>user\nWhy is the sky blue?"
 
 
-class EagleChain:
-    """One row at a time with a cache of keys and values, as an engine runs the layer. Written apart
-    from Eagle.forward so that each checks the other."""
+class Rows:
+    """One row at a time with caches of keys and values, as an engine runs the layers. Written apart
+    from the passes of heads.py so that each checks the other."""
 
-    def __init__(self, eagle, base, head):
-        self.eagle, self.base, self.head = eagle, base, head
-        self.keys, self.values = [], []
+    def __init__(self, module, base, head):
+        self.module, self.base, self.head = module, base, head
+        self.keys = [[] for _ in module.layers]
+        self.values = [[] for _ in module.layers]
 
     def row(self, state, token):
-        """Appends the row of `token`; returns the layer's output and the logits."""
-        eagle = self.eagle
-        x = eagle.project(state, self.base.embedding[token].float())
-        position = torch.tensor([len(self.keys)])
-        q, k, v = eagle.qkv(x[None], position)
-        self.keys.append(k[0])
-        self.values.append(v[0])
-        group = eagle.heads // eagle.kv_heads
-        keys = torch.stack(self.keys).repeat_interleave(group, dim=1)  # [rows, heads, head_size]
-        values = torch.stack(self.values).repeat_interleave(group, dim=1)
-        weights = (torch.einsum("hd,jhd->hj", q[0], keys) * eagle.head_size ** -0.5).softmax(-1)
-        y = eagle.feed_forward(x, torch.einsum("hj,jhd->hd", weights, values).flatten())
-        output = rms_norm(y, eagle.output_norm, eagle.epsilon)
-        return y, functional.linear(output, self.head)
+        """Appends the row of `token`; returns the last layer's output and the logits. state: None
+        for a distilled draft."""
+        module = self.module
+        x = self.base.embedding[token].float()
+        if state is not None:
+            x = module.project(state, x, module.input)
+        position = torch.tensor([len(self.keys[0])])
+        for w, keys, values in zip(module.live_layers(), self.keys, self.values):
+            q, k, v = module.qkv(w, x[None], position)
+            keys.append(k[0])
+            values.append(v[0])
+            x = module.behind_attention(w, x, self.attend(q[0], keys, values))
+        output = rms_norm(x, module.output_norm, module.epsilon)
+        return x, functional.linear(output, self.head)
+
+    def attend(self, q, keys, values):
+        module = self.module
+        group = module.heads // module.kv_heads
+        keys = torch.stack(keys[-module.window:]).repeat_interleave(group, dim=1)
+        values = torch.stack(values[-module.window:]).repeat_interleave(group, dim=1)
+        weights = (torch.einsum("hd,jhd->hj", q, keys) * module.head_size ** -0.5).softmax(-1)
+        return torch.einsum("hj,jhd->hd", weights, values).flatten()
 
 
 @torch.no_grad()
-def eagle_logits(eagle, base, frequent, tokens, taps):
-    """(logits of every row with true states, logits of the chain, its drafts)"""
+def row_logits(module, base, frequent, tokens, taps, first=1):
+    """(logits of every row with true states from that of token `first`, logits of the chain, its
+    drafts)"""
     head = base.head.float()[frequent]
-    chain = EagleChain(eagle, base, head)
+    chain = Rows(module, base, head)
+    eagle = isinstance(module, Eagle)
     every = []
-    for row in range(1, len(tokens)):
-        y, logits = chain.row(eagle.first_state(taps[row - 1]), tokens[row])
+    for row in range(first, len(tokens)):
+        state = module.first_state(taps[row - 1]) if eagle else None
+        y, logits = chain.row(state, tokens[row])
         every.append(logits)
     steps, drafts = [logits], [int(frequent[logits.argmax()])]
     while len(steps) < STEPS:
-        y, logits = chain.row(y, torch.tensor(drafts[-1]))
+        y, logits = chain.row(y if eagle else None, torch.tensor(drafts[-1]))
         steps.append(logits)
         drafts.append(int(frequent[logits.argmax()]))
-    check_against_training(eagle, base, head, tokens, taps, drafts, steps)
+    check_against_training(module, base, head, tokens, taps, drafts, steps, first)
     return torch.stack(every), torch.stack(steps), drafts
 
 
-def check_against_training(eagle, base, head, tokens, taps, drafts, steps):
+def check_against_training(module, base, head, tokens, taps, drafts, steps, first):
     """The pass that training runs must give the same chain; states of drafts do not matter."""
     rows = len(tokens) - 1
     whole = torch.cat([tokens, torch.tensor(drafts[:-1])])
-    padded = torch.cat([taps, torch.randn(STEPS, *taps.shape[1:])])[:len(whole) - 1]
-    outputs = eagle(padded[None], base.embedding[whole[1:]].float()[None], STEPS)
+    if isinstance(module, Eagle):
+        padded = torch.cat([taps, torch.randn(STEPS, *taps.shape[1:])])[:len(whole) - 1]
+        outputs = module(padded[None], base.embedding[whole[1:]].float()[None], STEPS,
+                         torch.tensor([first - 1]))
+        found = [outputs[step][0, rows - 1 + step] for step in range(STEPS)]
+    else:
+        output = module(base.embedding[whole].float()[None], torch.tensor([first]))
+        found = [output[0, rows + step] for step in range(STEPS)]
     for step, expected in enumerate(steps):
-        found = functional.linear(outputs[step][0, rows - 1 + step], head)
-        error = float((found - expected).abs().max() / expected.abs().max())
+        error = functional.linear(found[step], head) - expected
+        error = float(error.abs().max() / expected.abs().max())
         if error > 1e-4:
             raise SystemExit(f"step {step} differs from the training pass by {error:.2g}")
 
@@ -116,6 +135,15 @@ def save_array(folder, name, value):
     numpy.save(folder / f"{name}.npy", value.detach().float().numpy())
 
 
+def tiny_modules(base):
+    """The files of the tiny model: name, module, bits."""
+    return (("f32-medusa", Medusa(base), 32), ("q8-medusa", Medusa(base), 8),
+            ("f32-eagle", Eagle(base, TINY_TAPS), 32), ("q8-eagle", Eagle(base, TINY_TAPS), 8),
+            ("deep-eagle", Eagle(base, TINY_TAPS, TINY_DEPTH, TINY_WINDOW), 4),
+            ("f32-layers", Draft(base, TINY_DEPTH), 32),
+            ("q4-layers", Draft(base, TINY_DEPTH, TINY_WINDOW), 4))
+
+
 def make_tiny():
     folder = FIXTURES / "heads" / "tiny"
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,42 +154,50 @@ def make_tiny():
     frequent = torch.arange(base.embedding.shape[0])[::3].tolist()
     frequent += [t for t in range(base.embedding.shape[0]) if t % 3 == 1]
     frequent = torch.tensor(sorted(frequent[:TINY_FREQUENT]))
-    medusa, eagle = Medusa(base), Eagle(base, TINY_TAPS)
-    randomise(medusa, "medusa")
-    randomise(eagle, "eagle")
-    save_heads(folder, base, medusa, eagle, frequent, packed=False, name="f32")
-    save_heads(folder, base, medusa, eagle, frequent, packed=True, name="q8")
     taps = base.forward(tokens[None], TINY_TAPS[:-1])[0]
     save_array(folder, "taps", taps)
     expected = {"base": "fixtures/models/smollm2", "tokens": tokens.tolist()}
-    for name in ("f32", "q8"):
-        medusa, _, _ = load_heads(folder / f"{name}-medusa.safetensors", base)
-        eagle, _, _ = load_heads(folder / f"{name}-eagle.safetensors", base)
-        every, chain, drafts = eagle_logits(eagle, base, frequent, tokens, taps)
-        save_array(folder, f"{name}-medusa", medusa_logits(medusa, base, frequent, tokens, taps))
-        save_array(folder, f"{name}-eagle", every)
-        save_array(folder, f"{name}-eagle-chain", chain)
+    for name, module, bits in tiny_modules(base):
+        randomise(module, name.split("-")[1])
+        path = folder / f"{name}.safetensors"
+        save_heads(path, base, module, frequent, bits)
+        module, _, _ = load_heads(path, base)
+        if isinstance(module, Medusa):
+            save_array(folder, name, medusa_logits(module, base, frequent, tokens, taps))
+            continue
+        first = 1 if isinstance(module, Eagle) else 0
+        every, chain, drafts = row_logits(module, base, frequent, tokens, taps, first)
+        save_array(folder, name, every)
+        save_array(folder, f"{name}-chain", chain)
         expected[name] = {"drafts": drafts}
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 def make_real(model, heads, name="smollm2-135m"):
+    """Of those files of `heads` that exist."""
     from text import Tokenizer
     folder = FIXTURES / "heads" / name
     folder.mkdir(parents=True, exist_ok=True)
     base = Llama(model)
     tokens = torch.tensor(Tokenizer(GgufFile(model).metadata).encode(PROMPT))
-    eagle, frequent, config = load_heads(heads / f"{name}-eagle.safetensors", base)
-    medusa, _, _ = load_heads(heads / f"{name}-medusa.safetensors", base)
-    frequent = torch.from_numpy(frequent)
-    taps = base.forward(tokens[None], config["taps"][:-1])[0]
-    save_array(folder, "taps", taps)
-    every, chain, drafts = eagle_logits(eagle, base, frequent, tokens, taps)
-    logits = medusa_logits(medusa, base, frequent, tokens, taps)
-    expected = {"prompt": PROMPT, "tokens": tokens.tolist(), "base_sha256": base.digest(),
-                "medusa": [top_of(logits[k], frequent) for k in range(medusa.count)],
-                "eagle": top_of(every, frequent),
-                "eagle_chain": {**top_of(chain, frequent), "drafts": drafts}}
+    expected = {"prompt": PROMPT, "tokens": tokens.tolist(), "base_sha256": base.digest()}
+    for kind in ("medusa", "eagle", "draft"):
+        path = heads / f"{name}-{kind}.safetensors"
+        if not path.exists():
+            continue
+        module, frequent, config = load_heads(path, base)
+        frequent = torch.from_numpy(frequent)
+        taps = base.forward(tokens[None], config.get("taps", [base.layers])[:-1])[0]
+        if kind == "medusa":
+            logits = medusa_logits(module, base, frequent, tokens, taps)
+            expected[kind] = [top_of(logits[k], frequent) for k in range(module.count)]
+            continue
+        if kind == "eagle":
+            save_array(folder, "taps", taps)
+        first = 1 if kind == "eagle" else 0
+        every, chain, drafts = row_logits(module, base, frequent, tokens, taps, first)
+        expected[kind] = top_of(every, frequent)
+        expected[f"{kind}_chain"] = {**top_of(chain, frequent), "drafts": drafts}
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 
