@@ -269,6 +269,14 @@ AVO_API void avo_model_describe(const avo_model *model, avo_model_info *info);
 /* True if the token ends generation. */
 AVO_API bool avo_model_token_ends(const avo_model *model, int32_t token);
 
+/* Draft heads: small networks, trained with the model, that guess the next tokens
+ * (avo_engine_options.draft_heads). Answers do not depend on them. Refused if their shapes are not
+ * those of the model. The model must outlive them. */
+typedef struct avo_heads avo_heads;
+AVO_API AVO_MUST_USE avo_status avo_heads_open(const avo_model *model, const char *path,
+                                               avo_heads **heads, avo_error *error);
+AVO_API void avo_heads_close(avo_heads *heads);
+
 /* ---- Tokenizer -------------------------------------------------------------------------- */
 
 enum {
@@ -393,7 +401,8 @@ typedef struct avo_engine_options {
     /* Speculative decoding: draft tokens are verified together with the token that a step computes
      * anyway. Answers have the same bytes with and without it. "auto" (NULL): every draft source
      * there is, as many tokens as make answers faster; "off"; or a list of sources: "suffix",
-     * "ngram", "corpus", "grammar", "model". Requests can use fewer of them. */
+     * "ngram", "corpus", "grammar", "model", "eagle", "medusa", "layers". Requests can use fewer of
+     * them. */
     const char *speculate;
     uint32_t draft_tokens; /* most draft tokens of a request in one step; 0: 15; at most 16 */
     /* Who decides how many drafts are verified: "cost" (NULL): their expected gain and cost,
@@ -404,11 +413,15 @@ typedef struct avo_engine_options {
      * which needs both tokenizers and is slower. It must outlive the engine, which opens a second
      * one for it. NULL: none. */
     const avo_model *draft_model;
+    /* Draft heads of this model (avo_heads_open), at most one of each kind, which must outlive the
+     * engine. Those whose kind `speculate` leaves out are not used. */
+    const avo_heads *const *draft_heads;
+    size_t draft_heads_count;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL                                   \
+            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0                          \
     }
 
 /* Does not change the model, which any number of engines can share. */

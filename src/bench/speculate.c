@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "engine/draft_heads.h"
 #include "engine/draft_notes.h"
 
 #include <stdio.h>
@@ -340,6 +341,13 @@ static avo_status open_questions(lab *lab, avo_error *error) {
     return AVO_OK;
 }
 
+static bool has_heads(const avo_engine_options *options, heads_kind kind) {
+    for (size_t i = 0; i < options->draft_heads_count; i++)
+        if (options->draft_heads[i]->config.kind == kind)
+            return true;
+    return false;
+}
+
 /* All sources that any configuration uses, as avo_engine_options.speculate names them. */
 static void name_sources(const lab_options *options, char *text, size_t capacity) {
     draft_kinds all = DRAFT_BIT(DRAFT_SUFFIX), kinds; /* an engine without any learns no costs */
@@ -347,7 +355,11 @@ static void name_sources(const lab_options *options, char *text, size_t capacity
     for (uint32_t i = 1; i < options->configs; i++) {
         if (draft_kinds_parse(options->config[i].source, &kinds, &error) != AVO_OK)
             continue;
-        if (kinds == DRAFTS_AUTO && options->engine.draft_model == NULL)
+        bool automatic = kinds == DRAFTS_AUTO;
+        for (uint32_t kind = 0; automatic && kind < HEADS_KINDS; kind++)
+            if (!has_heads(&options->engine, (heads_kind)kind))
+                kinds &= ~DRAFT_BIT(draft_heads_kind((heads_kind)kind));
+        if (automatic && options->engine.draft_model == NULL)
             kinds &= ~DRAFT_BIT(DRAFT_MODEL);
         all |= kinds;
     }

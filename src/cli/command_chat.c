@@ -98,6 +98,7 @@ static avo_status open_parts(const chat_flags *flags, const char *model_name, ch
     AVO_TRY(cli_model_prepare(model_name, &options, &parts->model, error));
     AVO_TRY(cli_draft_model(parts->model, &options, error));
     AVO_TRY(load_adapters(flags, parts, error));
+    AVO_TRY(cli_draft_heads(parts->model, &options, error));
     AVO_TRY(avo_engine_plan(parts->model, &options, plan, error));
     AVO_TRY(cli_engine_open(parts->model, &options, &parts->engine, error));
     if (!flags->plain && /* shown as a share; where it is not known nothing is */

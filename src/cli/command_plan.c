@@ -245,7 +245,8 @@ static void print_table(const plan_facts *facts) {
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
     if (plan->draft_bytes > 0)
-        print_row("drafts", plan->draft_bytes, "speculative decoding: lookups, draft model");
+        print_row("drafts", plan->draft_bytes,
+                  "speculative decoding: lookups, draft model, draft heads");
     if (facts->adapter_bytes > 0)
         print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
     if (facts->details.adapter_bytes > 0)
@@ -276,6 +277,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     avo_engine_options own = *options;
     AVO_TRY(cli_model_open(name, &model, error));
     avo_status status = cli_draft_model(model, &own, error);
+    AVO_THEN(status, cli_draft_heads(model, &own, error));
     AVO_THEN(status, engine_plan_describe(model, &own, &facts->plan, &facts->details, error));
     AVO_THEN(status, add_adapters(model, adapters, facts, error));
     avo_model_close(model);

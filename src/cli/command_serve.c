@@ -192,6 +192,7 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     AVO_TRY(cli_model_open(flags->model, &serving->model, error));
     AVO_TRY(
         cli_draft_model(serving->model, &flags->engine, error)); /* while any file can be opened */
+    AVO_TRY(cli_draft_heads(serving->model, &flags->engine, error));
     const char *kept = folder_of(serving, flags->scheduler.draft_corpus);
     if (kept != NULL && file_kind_of(kept) != FILE_FOLDER)
         return status_fail(error, AVO_ERROR_ARGUMENT,

@@ -116,6 +116,31 @@ static int report(const speculate_flags *f, const char *model, const lab_options
     return status;
 }
 
+/* Heads for all configurations: of every kind that one names, or, for auto, the best. */
+static avo_status open_heads(const avo_model *model, lab_options *options, avo_error *error) {
+    draft_kinds all = DRAFTS_OFF, kinds;
+    char sources[128];
+    size_t bytes = 0;
+    avo_engine_options *engine = &options->engine;
+    for (uint32_t i = 1; i < options->configs; i++) {
+        AVO_TRY(draft_kinds_parse(options->config[i].source, &kinds, error));
+        all |= kinds == DRAFTS_AUTO ? DRAFTS_OFF : kinds;
+    }
+    for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++)
+        if ((all & DRAFT_BIT(kind)) != 0)
+            bytes += (size_t)snprintf(sources + bytes, sizeof(sources) - bytes, "%s%s",
+                                      bytes > 0 ? "," : "", draft_kind_name((draft_kind)kind));
+    avo_engine_options own = *engine;
+    bool heads =
+        (all & (DRAFT_BIT(DRAFT_EAGLE) | DRAFT_BIT(DRAFT_MEDUSA) | DRAFT_BIT(DRAFT_LAYERS))) !=
+        DRAFTS_OFF;
+    own.speculate = heads ? sources : NULL;
+    AVO_TRY(cli_draft_heads(model, &own, error));
+    engine->draft_heads = own.draft_heads;
+    engine->draft_heads_count = own.draft_heads_count;
+    return AVO_OK;
+}
+
 static int measure(const speculate_flags *f, const char *model_name, const lab_config *config,
                    uint32_t configs, const bench_prompts *prompts) {
     avo_error error = {0};
@@ -134,6 +159,7 @@ static int measure(const speculate_flags *f, const char *model_name, const lab_c
                            .progress = cli_progress};
     avo_status status = cli_model_open(model_name, &model, &error);
     AVO_THEN(status, cli_draft_model(model, &options.engine, &error));
+    AVO_THEN(status, open_heads(model, &options, &error));
     AVO_THEN(status, lab_run(model, &options, &result, &error));
     cli_progress_end();
     int exit_status = status == AVO_OK ? report(f, model_name, &options, &result)

@@ -2,13 +2,18 @@
 #include "cli/engine_flags.h"
 
 #include "base/team.h"
+#include "cli/heads_find.h"
+#include "engine/draft_heads.h"
 #include "spec/spec.h"
 
 #include <string.h>
 
-static bool verbose;           /* --verbose */
-static const char *draft_name; /* --draft-model */
-static avo_model *draft_model; /* opened with the first engine */
+static bool verbose;              /* --verbose */
+static const char *draft_name;    /* --draft-model */
+static avo_model *drafting_model; /* opened with the first engine */
+static const char *heads_names;   /* --draft-heads */
+static avo_heads *heads[HEADS_KINDS];
+static size_t heads_count;
 
 void cli_note(const char *line) {
     if (!verbose)
@@ -68,7 +73,7 @@ void draft_flags_specs(avo_engine_options *options, option_table *table) {
     const option_spec own[] = {
         {"speculate", 0, OPTION_TEXT, &options->speculate, "off|auto|SOURCE,…",
          "draft tokens that a step verifies besides (default: auto): suffix, ngram, corpus, "
-         "grammar, model; the answers are the same",
+         "grammar, model, eagle, medusa, layers; the answers are the same",
          0, 0},
         {"draft-tokens", 0, OPTION_U32, &options->draft_tokens, "K",
          "most draft tokens of a request in one step (default 15)", 1, DRAFTS_MAX},
@@ -86,6 +91,10 @@ void draft_model_flag_spec(option_table *table) {
         {"draft-model", 0, OPTION_TEXT, &draft_name, "MODEL|exit:N",
          "a smaller model that proposes tokens, best one with the same vocabulary; exit:N: the "
          "first N layers of the model itself",
+         0, 0},
+        {"draft-heads", 0, OPTION_TEXT, &heads_names, "FILE[,FILE]|none",
+         "draft heads of the model: EAGLE, Medusa or distilled layers (default: those installed "
+         "for it)",
          0, 0},
         {0},
     };
@@ -121,9 +130,62 @@ uint64_t cli_kv_tokens(const avo_model *model, uint32_t context, uint32_t sessio
 }
 
 avo_status cli_draft_model(const avo_model *model, avo_engine_options *options, avo_error *error) {
-    if (draft_name != NULL && draft_model == NULL)
-        AVO_TRY(cli_draft_open(draft_name, model, &draft_model, error));
-    options->draft_model = draft_model;
+    if (draft_name != NULL && drafting_model == NULL)
+        AVO_TRY(cli_draft_open(draft_name, model, &drafting_model, error));
+    options->draft_model = drafting_model;
+    return AVO_OK;
+}
+
+static avo_status open_heads(const avo_model *model, const char *path, avo_error *error) {
+    if (heads_count == HEADS_KINDS)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "--draft-heads: more than %d files",
+                           HEADS_KINDS);
+    AVO_TRY(avo_heads_open(model, path, &heads[heads_count], error));
+    heads_count++;
+    return AVO_OK;
+}
+
+static avo_status open_named_heads(const avo_model *model, avo_error *error) {
+    char path[4096];
+    for (const char *at = heads_names; at != NULL;) {
+        size_t bytes = strcspn(at, ",");
+        if (bytes == 0 || bytes >= sizeof(path))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "--draft-heads is \"%.60s\", must be files with commas between them",
+                               heads_names);
+        memcpy(path, at, bytes);
+        path[bytes] = '\0';
+        AVO_TRY(open_heads(model, path, error));
+        at = at[bytes] == ',' ? at + bytes + 1 : NULL;
+    }
+    return AVO_OK;
+}
+
+/* Heads that lie beside the program; a file that cannot be used is passed over, with a note. */
+static void open_found_heads(const avo_model *model, draft_kinds kinds) {
+    static const heads_kind order[] = {HEADS_EAGLE, HEADS_LAYERS, HEADS_MEDUSA};
+    char path[4096];
+    avo_error error;
+    for (uint32_t i = 0; i < HEADS_KINDS; i++) {
+        if ((kinds & DRAFT_BIT(draft_heads_kind(order[i]))) == 0 ||
+            !cli_heads_find(model, order[i], path, sizeof(path)))
+            continue;
+        if (open_heads(model, path, &error) != AVO_OK)
+            cli_note(error.text);
+        else if (kinds == DRAFTS_AUTO)
+            return; /* one computed source is enough */
+    }
+}
+
+avo_status cli_draft_heads(const avo_model *model, avo_engine_options *options, avo_error *error) {
+    draft_kinds kinds;
+    AVO_TRY(draft_kinds_parse(options->speculate, &kinds, error));
+    if (heads_count == 0 && heads_names == NULL)
+        open_found_heads(model, kinds);
+    else if (heads_count == 0 && strcmp(heads_names, "none") != 0)
+        AVO_TRY(open_named_heads(model, error));
+    options->draft_heads = (const avo_heads *const *)heads;
+    options->draft_heads_count = heads_count;
     return AVO_OK;
 }
 
@@ -132,12 +194,15 @@ avo_status cli_engine_open(const avo_model *model, const avo_engine_options *opt
     avo_engine_options own = *options;
     *engine = NULL;
     AVO_TRY(cli_draft_model(model, &own, error));
+    AVO_TRY(cli_draft_heads(model, &own, error));
     avo_status status = avo_engine_open(model, &own, engine, error);
     cli_progress_end();
     return status;
 }
 
 void cli_engine_end(void) {
-    avo_model_close(draft_model);
-    draft_model = NULL;
+    avo_model_close(drafting_model);
+    drafting_model = NULL;
+    while (heads_count > 0)
+        avo_heads_close(heads[--heads_count]);
 }

@@ -17,7 +17,7 @@ void place_flags_specs(avo_engine_options *options, option_table *table);
 
 /* Speculation, for commands that generate answers. */
 void draft_flags_specs(avo_engine_options *options, option_table *table);
-/* Of these, --draft-model alone. */
+/* Of these, --draft-model and --draft-heads alone. */
 void draft_model_flag_spec(option_table *table);
 
 /* How a scheduler shares threads between decoding and prompts. */
@@ -35,6 +35,10 @@ AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine
 /* Opens the model of --draft-model, where it was given, for `model`, and names it in the options.
  */
 AVO_MUST_USE avo_status cli_draft_model(const avo_model *model, avo_engine_options *options,
+                                        avo_error *error);
+/* The same of draft heads: the files of --draft-heads, or, where it was not given and `speculate`
+ * allows them, those beside the program that were trained on this very model. */
+AVO_MUST_USE avo_status cli_draft_heads(const avo_model *model, avo_engine_options *options,
                                         avo_error *error);
 /* Closes what engines shared; before the process ends. */
 void cli_engine_end(void);

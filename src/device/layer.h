@@ -127,6 +127,8 @@ typedef struct batch_segment {
 typedef struct batch_view {
     uint32_t rows;
     const int32_t *token;        /* [rows] */
+    const float *input;          /* [rows][embedding.k] in the place of the tokens' embeddings, for
+                                    models without one (draft heads); NULL: tokens */
     const uint32_t *position;    /* [rows] */
     const uint32_t *row_segment; /* [rows] */
     const batch_segment *segment;

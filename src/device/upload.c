@@ -134,7 +134,7 @@ avo_status upload_model(const model_view *from, upload_function upload, void *co
                         model_view *to, avo_error *error) {
     walk w = {.upload = upload, .context = context, .error = error};
     layer_view *layers = arena_take_array(arena, from->layers, sizeof(*layers));
-    if (layers == NULL)
+    if (from->layers > 0 && layers == NULL)
         return status_no_memory(error, "layers", from->layers * sizeof(*layers));
     *to = *from;
     to->layer = layers;

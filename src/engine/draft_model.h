@@ -46,6 +46,8 @@ typedef struct draft_request {
     bool going;    /* between steps */
 } draft_request;
 
+#define DRAFT_VERIFY_COST 0.06 /* of a row of the target, in steps of one row */
+
 typedef struct draft_time {
     double token_ns; /* what a token of the target takes without drafts */
     double left_ns;  /* for computing drafts; 0: any time */

@@ -18,12 +18,34 @@ static avo_status check_tokens(uint32_t draft_tokens, avo_error *error) {
                        draft_tokens, DRAFTS_MAX);
 }
 
+/* Sources that a kind of heads is lacking for: left out of auto, refused by name. */
+static avo_status plan_heads(const avo_engine_options *options, bool automatic,
+                             speculation_options *plan, avo_error *error) {
+    for (uint32_t kind = 0; kind < HEADS_KINDS; kind++) {
+        draft_kinds bit = DRAFT_BIT(draft_heads_kind((heads_kind)kind));
+        bool there = false;
+        for (size_t i = 0; i < options->draft_heads_count; i++)
+            there = there || options->draft_heads[i]->config.kind == (heads_kind)kind;
+        if (there || (plan->kinds & bit) == 0)
+            continue;
+        plan->kinds &= ~bit;
+        if (!automatic)
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "speculate names the source %s, but there are no such draft heads; "
+                               "give a file (--draft-heads)",
+                               heads_kind_name((heads_kind)kind));
+    }
+    return AVO_OK;
+}
+
 avo_status drafting_plan(const avo_engine_options *options, speculation_options *plan,
                          avo_error *error) {
     *plan = (speculation_options){.corpus = {.tokens_max = CORPUS_TOKENS, .keys_max = CORPUS_KEYS}};
     AVO_TRY(draft_kinds_parse(options->speculate, &plan->kinds, error));
+    bool automatic = plan->kinds == DRAFTS_AUTO;
+    AVO_TRY(plan_heads(options, automatic, plan, error));
     bool has_model = (plan->kinds & DRAFT_BIT(DRAFT_MODEL)) != 0;
-    if (options->draft_model == NULL && plan->kinds == DRAFTS_AUTO)
+    if (options->draft_model == NULL && automatic)
         plan->kinds &= ~DRAFT_BIT(DRAFT_MODEL);
     else if (options->draft_model == NULL && has_model)
         return status_fail(
@@ -73,8 +95,8 @@ static corpus_key key_of(const corpus *corpus, const avo_request *request,
     return corpus_key_of(corpus, &content, offsetof(__typeof__(content), adapters) + bytes);
 }
 
-drafter *drafting_take(speculation *shared, const avo_request *request,
-                       const avo_session *session) {
+drafter *drafting_take(speculation *shared, const draft_sources *sources,
+                       const avo_request *request, avo_session *session) {
     drafter_options options = {.draft_tokens = request->draft_tokens};
     avo_error error;
     if (shared == NULL || draft_kinds_parse(request->speculate, &options.kinds, &error) != AVO_OK)
@@ -82,7 +104,10 @@ drafter *drafting_take(speculation *shared, const avo_request *request,
     if (options.kinds == DRAFTS_AUTO) /* all that the engine has, n-grams too if it was told so */
         options.kinds = ~DRAFTS_OFF;
     options.key = key_of(speculation_corpus(shared), request, session);
-    return drafter_take(shared, &options);
+    drafter *drafter = drafter_take(shared, &options);
+    if (drafter != NULL && sources->heads != NULL)
+        draft_heads_attach(sources->heads, drafter, session);
+    return drafter;
 }
 
 /* Text that the grammar leaves no choice about needs no model. */
@@ -93,13 +118,15 @@ static void force(const sequence *sequence, const drafter *drafter, uint32_t mos
                                               most < DRAFTS_MAX ? most : DRAFTS_MAX, draft->tokens);
 }
 
-void drafting_give(draft_model *model, drafter *drafter) {
-    if (model != NULL && drafter != NULL)
-        draft_model_forget(model, drafter);
+void drafting_give(const draft_sources *sources, drafter *drafter) {
+    if (sources->model != NULL && drafter != NULL)
+        draft_model_forget(sources->model, drafter);
+    if (sources->heads != NULL && drafter != NULL)
+        draft_heads_forget(sources->heads, drafter);
     drafter_give(drafter);
 }
 
-void drafting_propose(draft_model *model, draft_request *requests, uint32_t count,
+void drafting_propose(const draft_sources *sources, draft_request *requests, uint32_t count,
                       const draft_time *time) {
     for (uint32_t i = 0; i < count; i++) {
         draft_request *request = &requests[i];
@@ -107,8 +134,10 @@ void drafting_propose(draft_model *model, draft_request *requests, uint32_t coun
         request->most = request->most < limit ? request->most : limit;
         force(request->sequence, request->drafter, request->most, request->draft);
     }
-    if (model != NULL && count > 0)
-        draft_model_propose(model, requests, count, time);
+    if (sources->model != NULL && count > 0)
+        draft_model_propose(sources->model, requests, count, time);
+    if (sources->heads != NULL && count > 0)
+        draft_heads_propose(sources->heads, requests, count, time);
     for (uint32_t i = 0; i < count; i++) {
         draft given = *requests[i].draft;
         drafter_propose(requests[i].drafter, &requests[i].timeline, &given, requests[i].most,

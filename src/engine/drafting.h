@@ -3,7 +3,7 @@
 #ifndef AVO_ENGINE_DRAFTING_H
 #define AVO_ENGINE_DRAFTING_H
 
-#include "engine/draft_model.h"
+#include "engine/draft_heads.h"
 
 /* Draft rows that a step has logits for, beyond one row of each session. */
 #define DRAFT_LOGITS_MAX 48
@@ -15,16 +15,17 @@ AVO_MUST_USE avo_status drafting_plan(const avo_engine_options *options, specula
 AVO_MUST_USE avo_status drafting_check(const avo_request *request, avo_error *error);
 
 /* The drafter of a checked request with this session, or NULL: none is free, or wanted. */
-drafter *drafting_take(speculation *shared, const avo_request *request, const avo_session *session);
+drafter *drafting_take(speculation *shared, const draft_sources *sources,
+                       const avo_request *request, avo_session *session);
 /* Tokens of a prompt that are learned with the answer behind it. */
 #define DRAFT_PROMPT_TOKENS 8u
 
-/* Both may be NULL. */
-void drafting_give(draft_model *model, drafter *drafter);
+/* The drafter may be NULL. */
+void drafting_give(const draft_sources *sources, drafter *drafter);
 
 /* Drafts for sequences that have accepted all of their timelines, of all those that the next step
- * may have drafts for. `model` may be NULL. */
-void drafting_propose(draft_model *model, draft_request *requests, uint32_t count,
+ * may have drafts for. */
+void drafting_propose(const draft_sources *sources, draft_request *requests, uint32_t count,
                       const draft_time *time);
 
 #endif

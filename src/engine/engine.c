@@ -1,6 +1,6 @@
 /* The engine: everything that computing needs, allocated once. */
 #include "engine/engine.h"
-#include "engine/draft_model.h"
+#include "engine/draft_heads.h"
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
@@ -146,10 +146,25 @@ static avo_status open_draft_model(avo_engine *engine, const avo_engine_options 
     return draft_model_open(&options, &engine->draft_model, error);
 }
 
+static avo_status open_draft_heads(avo_engine *engine, const avo_engine_options *given,
+                                   avo_error *error) {
+    const engine_plan *plan = &engine->plan;
+    avo_engine_options own = AVO_ENGINE_OPTIONS_INIT;
+    AVO_TRY(options_take(&own, sizeof(own), given, "avo_engine_options", error));
+    draft_heads_options options = {
+        .target = engine, .engine = &own, .drafters = plan->speculation.drafters};
+    AVO_TRY(
+        draft_heads_choose(engine->model, &own, plan->speculation.kinds, &options.heads, error));
+    if (!heads_chosen(&options.heads))
+        return AVO_OK;
+    return draft_heads_open(&options, &engine->draft_heads, error);
+}
+
 avo_status avo_engine_open(const avo_model *model, const avo_engine_options *options,
                            avo_engine **out, avo_error *error) {
     AVO_TRY(engine_open_beside(model, options, NULL, out, error));
     avo_status status = open_draft_model(*out, options, error);
+    AVO_THEN(status, open_draft_heads(*out, options, error));
     if (status == AVO_OK)
         return AVO_OK;
     avo_engine_close(*out);
@@ -215,6 +230,7 @@ static void log_tuned(const avo_engine *engine) {
 void avo_engine_close(avo_engine *engine) {
     if (engine == NULL)
         return;
+    draft_heads_close(engine->draft_heads);
     draft_model_close(engine->draft_model);
     log_tuned(engine);
     /* In reverse order of opening, as devices may expect. */

@@ -53,6 +53,12 @@ void engine_draft_from(avo_engine *engine, const draft_source *source);
 
 /* ---- For the scheduler ---- */
 
+/* Networks that draft; either may be NULL. */
+typedef struct draft_sources {
+    struct draft_model *model;
+    struct draft_heads *heads;
+} draft_sources;
+
 /* What it was opened with, every 0 replaced. */
 typedef struct engine_limits {
     const avo_model *model;
@@ -66,8 +72,8 @@ typedef struct engine_limits {
     telemetry_track *track;   /* of the thread that leads; NULL: none */
     avo_log_function log;     /* NULL: nobody listens */
     void *log_context;
-    speculation *speculation;        /* NULL: off */
-    struct draft_model *draft_model; /* NULL: none */
+    speculation *speculation; /* NULL: off */
+    draft_sources drafts;
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
 

@@ -21,6 +21,7 @@
 #define ENGINE_ADAPTERS_BYTES ((uint64_t)256 << 20)
 
 typedef struct draft_model draft_model; /* draft_model.h */
+typedef struct draft_heads draft_heads; /* draft_heads.h */
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
@@ -91,6 +92,7 @@ struct avo_engine {
     const step_observer *observer; /* observe.h; NULL: nobody looks */
     speculation *speculation;      /* NULL: off */
     draft_model *draft_model;      /* NULL: none */
+    draft_heads *draft_heads;      /* NULL: none */
     avo_engine *beside;            /* whose workers its first stream uses; NULL: its own */
     step_cost cost;                /* of steps of avo_generate */
     const struct draft_observer *draft_observer; /* draft_notes.h; NULL: nobody looks */
@@ -133,8 +135,13 @@ struct avo_session {
     bool open;
     uint32_t ring_window, ring_keep; /* 0: no ring */
     uint64_t forgotten;              /* tokens that turns have left out, behind ring_keep */
+    uint32_t heads_drafter;          /* number + 1 of the drafter that reads its taps; 0: none */
     avo_session *next_closed;
 };
+
+static inline draft_sources engine_drafts(const avo_engine *engine) {
+    return (draft_sources){engine->draft_model, engine->draft_heads};
+}
 
 /* ---- Telemetry ---- */
 

@@ -200,7 +200,10 @@ static void propose(const generate_call *g, draft *draft) {
         .most = drafts_max(g),
         .draft = draft};
     draft_time time = {.token_ns = step_cost_of(&g->engine->cost, &load)};
-    drafting_propose(session->ring_window == 0 ? g->engine->draft_model : NULL, &request, 1, &time);
+    draft_sources sources = engine_drafts(g->engine);
+    if (session->ring_window > 0)
+        sources = (draft_sources){NULL, NULL};
+    drafting_propose(&sources, &request, 1, &time);
     choose_item item = {.survival = draft->survival,
                         .most = draft->count,
                         .context = session->count,
@@ -364,7 +367,8 @@ static avo_status call_open(generate_call *g) {
     AVO_TRY(avo_batch_open(g->engine, &g->batch, g->error));
     AVO_TRY(open_sequence(g));
     AVO_TRY(sequence_begin(&g->sequence, g->session, g->session->tokens, 0, g->error));
-    g->drafter = drafting_take(g->engine->speculation, &g->request, g->session);
+    draft_sources sources = engine_drafts(g->engine);
+    g->drafter = drafting_take(g->engine->speculation, &sources, &g->request, g->session);
     AVO_TRY(turn_ring(g)); /* the last thing that can fail: it changes the session */
     sequence_see_prompt(&g->sequence, g->session->tokens, g->session->count);
     sequence_see_prompt(&g->sequence, g->tokens, g->prompt_count);
@@ -382,7 +386,8 @@ static avo_status call_run(generate_call *g) {
 }
 
 static void call_close(generate_call *g) {
-    drafting_give(g->engine->draft_model, g->drafter);
+    draft_sources sources = engine_drafts(g->engine);
+    drafting_give(&sources, g->drafter);
     sequence_close(&g->sequence);
     buffer_free(&g->text_buffer);
     buffer_free(&g->stop_buffer);

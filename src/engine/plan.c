@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "engine/engine_int.h"
 
+#include "engine/draft_heads.h"
 #include "engine/draft_text.h"
 #include "engine/drafting.h"
 
@@ -112,12 +113,26 @@ static bool plan_draft_model(const avo_model *target, const avo_engine_options *
            u64_add(plan->session_bytes, needed, &plan->session_bytes);
 }
 
+/* The same of draft heads; no bytes that cannot be told. */
+static bool plan_draft_heads(const avo_model *model, const avo_engine_options *options,
+                             engine_plan *plan) {
+    draft_heads_options own = {.engine = options, .drafters = plan->speculation.drafters};
+    avo_error error;
+    if (draft_heads_choose(model, options, plan->speculation.kinds, &own.heads, &error) != AVO_OK ||
+        !heads_chosen(&own.heads))
+        return true;
+    uint64_t needed = draft_heads_bytes(model, &own);
+    return u64_add(plan->draft_bytes, needed, &plan->draft_bytes) &&
+           u64_add(plan->session_bytes, needed, &plan->session_bytes);
+}
+
 static bool plan_fits(const avo_model *model, const avo_engine_options *options,
                       const device *device, engine_plan *plan) {
     uint64_t needed, host;
     return plan_measure(model, options->kv_tokens, device, plan) &&
-           plan_draft_model(model, options, plan) && plan_needs(plan, &needed, &host) &&
-           needed <= plan->available_bytes && host <= plan->host_available_bytes;
+           plan_draft_model(model, options, plan) && plan_draft_heads(model, options, plan) &&
+           plan_needs(plan, &needed, &host) && needed <= plan->available_bytes &&
+           host <= plan->host_available_bytes;
 }
 
 static avo_status check_range(const char *name, uint64_t value, uint64_t maximum,
@@ -311,7 +326,13 @@ static avo_status plan_taps(const avo_model *model, const avo_engine_options *op
                                "layers",
                                i, plan->tap[i], model->view.layers);
     }
-    return AVO_OK;
+    heads_choice heads;
+    AVO_TRY(draft_heads_choose(model, options, plan->speculation.kinds, &heads, error));
+    if (draft_heads_taps(&heads, plan->tap, &plan->taps))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_LIMIT,
+                       "tap_count is %zu: with the taps of the draft heads there are more than %d",
+                       options->tap_count, DEVICE_TAPS_MAX);
 }
 
 static void plan_limits(const avo_engine_options *options, const device *device,

@@ -1,7 +1,7 @@
 /* What the scheduler asks of an engine beyond the public interface. */
 #include "engine/engine.h"
 
-#include "engine/draft_model.h"
+#include "engine/draft_heads.h"
 #include "engine/engine_int.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
                            .speculation = engine->speculation,
-                           .draft_model = engine->draft_model,
+                           .drafts = engine_drafts(engine),
                            .telemetry = engine->plan.telemetry,
                            .track = telemetry_engine_track(engine->stream[0].telemetry)};
 }
@@ -58,6 +58,8 @@ void engine_stream_resize(avo_engine *engine, uint32_t stream, uint32_t threads)
     device_stream_resize(engine->stream[stream].stream, threads);
     if (stream == 0 && engine->draft_model != NULL)
         draft_model_resize(engine->draft_model, threads);
+    if (stream == 0 && engine->draft_heads != NULL)
+        draft_heads_resize(engine->draft_heads, threads);
 }
 
 bool engine_session_reserve(avo_session *session, uint32_t length) {

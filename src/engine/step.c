@@ -1,4 +1,5 @@
 /* One step: the batch becomes views, the model walks them, the sessions grow. Allocates nothing. */
+#include "engine/draft_heads.h"
 #include "engine/engine_int.h"
 
 #include "engine/engine.h"
@@ -72,6 +73,8 @@ avo_status engine_step_compute(avo_batch *batch) {
 }
 
 void engine_step_end(avo_batch *batch) {
+    if (batch->engine->draft_heads != NULL)
+        draft_heads_see(batch->engine->draft_heads, batch);
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         avo_session *session = batch->entries[i].session;
         session->computed += batch->entries[i].rows - batch->entries[i].drafts;

@@ -133,14 +133,20 @@ static avo_status read_tensor(const header_reader *reader, const json_member *me
     return AVO_OK;
 }
 
-static avo_status check_metadata(const header_reader *reader, const json_value *metadata) {
+static avo_status read_metadata(const header_reader *reader, const json_value *metadata) {
     bool good = metadata->kind == JSON_OBJECT;
     for (size_t i = 0; good && i < metadata->object.count; i++)
         good = metadata->object.members[i].value.kind == JSON_STRING;
-    if (good)
+    if (!good)
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: __metadata__ is not an object of strings", reader->path);
+    const json_value *heads = json_find(metadata, "avocet.heads");
+    if (heads == NULL)
         return AVO_OK;
-    return status_fail(reader->error, AVO_ERROR_FORMAT,
-                       "%s: __metadata__ is not an object of strings", reader->path);
+    const char *copy;
+    AVO_TRY(source_copy_text(reader->source, heads->string, &copy, reader->error));
+    reader->source->heads = (text_view){copy, heads->string.size};
+    return AVO_OK;
 }
 
 static avo_status read_entries(const header_reader *reader, const json_value *root) {
@@ -153,7 +159,7 @@ static avo_status read_entries(const header_reader *reader, const json_value *ro
     for (size_t i = 0; i < root->object.count; i++) {
         const json_member *member = &root->object.members[i];
         if (text_is(member->key, "__metadata__"))
-            AVO_TRY(check_metadata(reader, &member->value));
+            AVO_TRY(read_metadata(reader, &member->value));
         else
             AVO_TRY(read_tensor(reader, member));
     }

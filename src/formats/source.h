@@ -197,6 +197,7 @@ typedef struct model_source {
     text_view name;            /* general.name or the like; may be empty */
     const gguf_metadata *gguf; /* NULL for other formats */
     json_value *config_json;   /* HF config.json; NULL for other formats */
+    text_view heads;           /* safetensors: the metadata "avocet.heads"; empty: none */
 } model_source;
 
 /* Opens a folder with safetensors, a .gguf, a .avo or a llama2.c .bin, by content rather than by

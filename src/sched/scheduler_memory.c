@@ -44,8 +44,8 @@ static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {
     if (!request->begun)
         request->reused_tokens = (uint32_t)reused;
     if (!request->given.no_answer)
-        running->drafter =
-            drafting_take(s->engine_limits.speculation, &request->given, running->session);
+        running->drafter = drafting_take(s->engine_limits.speculation, &s->engine_limits.drafts,
+                                         &request->given, running->session);
     return (uint32_t)reused;
 }
 
@@ -59,7 +59,7 @@ static bool memory_reserve(void *context, uint32_t index, uint32_t length) {
 static void memory_end(void *context, uint32_t index) {
     avo_scheduler *s = context;
     running_request *running = &s->running[index];
-    drafting_give(s->engine_limits.draft_model, running->drafter);
+    drafting_give(&s->engine_limits.drafts, running->drafter);
     avo_session_close(running->session);
     sequence_end(&running->request->sequence);
     *running = (running_request){0};
@@ -104,7 +104,7 @@ static void memory_drafts(void *context, sched_wish *wishes, uint32_t count,
                                 .draft = &running->draft,
                                 .no_reuse = s->options.no_prefix_cache};
     }
-    drafting_propose(s->engine_limits.draft_model, s->draft_requests, wanted, &allowed);
+    drafting_propose(&s->engine_limits.drafts, s->draft_requests, wanted, &allowed);
     for (uint32_t i = 0; i < count; i++)
         keep_drafts(&s->running[wishes[i].sequence], &wishes[i]);
 }

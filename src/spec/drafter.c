@@ -250,7 +250,7 @@ static void compare(drafter *drafter, uint32_t kind, int32_t token) {
     bool right = draft->tokens[shadow->checked] == token;
     record_note(&drafter->own, draft, shadow->checked, right);
     record_note(&drafter->shared->record, draft, shadow->checked, right);
-    if (kind == DRAFT_MODEL && shadow->checked == 0)
+    if (draft_kind_computes(draft->kind) && shadow->checked == 0)
         note_model(drafter, right);
     shadow->checked++;
     if (!right || shadow->checked == draft->count)
@@ -385,7 +385,7 @@ void drafter_propose(drafter *drafter, const draft_timeline *timeline, const dra
 }
 
 void drafter_verified(drafter *drafter, uint32_t drafted, uint32_t accepted) {
-    float looked_up = drafter->proposed == DRAFT_MODEL ? 0.0f : (float)accepted;
+    float looked_up = draft_kind_computes(drafter->proposed) ? 0.0f : (float)accepted;
     drafter->lookup_gain = LOOKUP_FADE * drafter->lookup_gain + (1 - LOOKUP_FADE) * looked_up;
     controller_verified(&drafter->controller, drafted, accepted);
 }

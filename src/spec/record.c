@@ -52,7 +52,7 @@ void record_clear(record *own) {
 static float prior(draft_kind kind, uint32_t class, uint32_t vote, uint32_t place) {
     if (kind == DRAFT_GRAMMAR)
         return GRAMMAR_PRIOR;
-    if (kind == DRAFT_MODEL)
+    if (draft_kind_computes(kind))
         return model_prior[class];
     if (kind == DRAFT_CUSTOM)
         return CUSTOM_PRIOR;

@@ -31,6 +31,9 @@
     X(NGRAM, "ngram", "what followed the last two or three tokens before")                         \
     X(CORPUS, "corpus", "what followed in earlier answers of the same tenant")                     \
     X(MODEL, "model", "tokens of a smaller model (--draft-model)")                                 \
+    X(EAGLE, "eagle", "guesses of EAGLE layers from hidden states (--draft-heads)")                \
+    X(MEDUSA, "medusa", "guesses of Medusa heads from hidden states (--draft-heads)")              \
+    X(LAYERS, "layers", "guesses of a distilled draft (--draft-heads)")                            \
     X(CUSTOM, "custom", "a source of the program's own")
 
 typedef enum draft_kind {
@@ -41,6 +44,11 @@ typedef enum draft_kind {
 } draft_kind;
 
 const char *draft_kind_name(draft_kind kind);
+/* A network computes it: drafts cost time, and say how sure they are. */
+static inline bool draft_kind_computes(draft_kind kind) {
+    return kind == DRAFT_MODEL || kind == DRAFT_EAGLE || kind == DRAFT_MEDUSA ||
+           kind == DRAFT_LAYERS;
+}
 
 /* A set of sources, one bit each. */
 typedef uint32_t draft_kinds;

@@ -379,11 +379,12 @@ static avo_status take_memory(const building *b, avo_error *error) {
     weights_plan plan;
     size_t bytes;
     AVO_TRY(measure(b->cpu, source, &plan, &bytes, error));
-    size_t layers = source->model->layers;
+    size_t layers = source->model->layers; /* 0: a single product of draft heads */
     panels->layers = allocator_take_array(b->cpu->base.allocator, layers, sizeof(layer_view));
-    if (panels->layers == NULL)
+    if (layers > 0 && panels->layers == NULL)
         return status_no_memory(error, "layers", layers * sizeof(layer_view));
-    memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
+    if (layers > 0)
+        memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
     panels->view = *source->model;
     panels->view.layer = panels->layers;
     if (bytes == 0)

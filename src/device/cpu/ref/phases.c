@@ -75,6 +75,11 @@ static void embed_worker(void *context, uint32_t worker, uint32_t workers) {
     size_t begin;
     size_t end;
     team_share(step->batch->rows, worker, workers, &begin, &end);
+    if (step->batch->input != NULL) {
+        memcpy(base + begin * width, step->batch->input + begin * width,
+               (end - begin) * width * sizeof(float));
+        return;
+    }
     for (size_t row = begin; row < end; row++) {
         weight_decode_row(&model->embedding, (size_t)step->batch->token[row], row_scratch);
         float *out = base + row * width;

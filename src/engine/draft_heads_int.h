@@ -1,0 +1,71 @@
+/* Inside the draft heads: draft_heads.c opens them and keeps taps, draft_heads_run.c computes. */
+#ifndef AVO_ENGINE_DRAFT_HEADS_INT_H
+#define AVO_ENGINE_DRAFT_HEADS_INT_H
+
+#include "engine/draft_heads.h"
+#include "engine/engine_int.h"
+#include "engine/head_program.h"
+
+#define HEADS_FEED_MAX                                                                             \
+    64 /* rows that layers are fed at once: of a prompt, or when they begin anew */
+#define HEADS_ROWS    256  /* of one pass, of all drafters together */
+#define HEADS_CONTEXT 1024 /* rows that layers keep K and V of; then they begin anew */
+
+/* The taps of one drafter's newest rows. */
+typedef struct head_feed {
+    uint64_t serial;     /* of the session whose steps it follows; 0: none */
+    uint32_t begin, end; /* positions that are there */
+} head_feed;
+
+/* What the layers of one drafter have computed from true taps: rows [base, base + count). */
+typedef struct head_rows {
+    uint32_t base, count;
+    bool begun;
+} head_rows;
+
+/* One kind of heads. */
+typedef struct head_unit {
+    const avo_heads *heads;           /* NULL: none of this kind */
+    uint32_t tap[HEADS_TAPS_MAX];     /* their places among those that are kept */
+    head_program fuse, input, layers; /* Medusa: `input` has all states, `layers` the logits */
+    head_rows *rows;                  /* [drafters]; NULL: Medusa */
+    double pass_ns;                   /* one row for each request, learned */
+    uint64_t passes, drafts;
+} head_unit;
+
+/* Rows of the pass at hand. */
+typedef struct head_batch {
+    uint32_t rows;
+    float *fused;   /* [HEADS_ROWS][taps · width] */
+    float *joined;  /* [HEADS_ROWS][2 · width] */
+    float *x;       /* [HEADS_ROWS][width], Medusa: [HEADS_ROWS][heads · width] */
+    int32_t *token; /* [HEADS_ROWS] of the row; its embedding */
+    uint32_t *position, *row_segment, *logit_row;
+    batch_segment *segment; /* [drafters] */
+    uint32_t *request;      /* [drafters] of each segment */
+    uint32_t segments;
+} head_batch;
+
+struct draft_heads {
+    const avo_allocator *allocator;
+    avo_engine *target;
+    uint32_t drafters, width;
+    uint32_t taps;                 /* kept of each row */
+    uint32_t tap[DEVICE_TAPS_MAX]; /* their numbers among the target's */
+    uint32_t kept;                 /* rows of each drafter */
+    float *ring;                   /* [drafters][kept][taps][width]; NULL: no heads read taps */
+    head_feed *feed;               /* [drafters] */
+    uint32_t *pages;               /* [drafters][pages of HEADS_CONTEXT], the same for all layers */
+    head_unit unit[HEADS_KINDS];
+    head_batch batch;
+    arena arena;       /* all arrays */
+    double assumed_ns; /* tests: of a pass; 0: learned */
+    bool whole;        /* tests: all logits are wanted */
+};
+
+static inline float *head_ring_row(const draft_heads *own, uint32_t drafter, uint32_t position) {
+    return own->ring +
+           ((size_t)drafter * own->kept + position % own->kept) * own->taps * own->width;
+}
+
+#endif

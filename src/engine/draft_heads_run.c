@@ -1,0 +1,437 @@
+/* Draft heads: passes over rows of all requests that want drafts. */
+#include "engine/draft_heads_int.h"
+
+#include "base/clock.h"
+#include "base/mathf.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LEARN_RATE 0.1
+
+/* ---- Vectors ---- */
+
+/* out = x / √(mean(x²) + ε) · weight; weight NULL: 1. Eight sums, which the compiler keeps in
+ * registers. */
+static void norm_vector(const float *x, const float *weight, float epsilon, size_t width,
+                        float *out) {
+    float sums[8] = {0}, sum = 0.0f;
+    size_t i = 0;
+    for (; i + 8 <= width; i += 8)
+        for (size_t lane = 0; lane < 8; lane++)
+            sums[lane] += x[i + lane] * x[i + lane];
+    for (; i < width; i++)
+        sum += x[i] * x[i];
+    for (size_t lane = 0; lane < 8; lane++)
+        sum += sums[lane];
+    float factor = 1.0f / sqrtf(sum / (float)width + epsilon);
+    for (i = 0; i < width; i++)
+        out[i] = x[i] * factor * (weight != NULL ? weight[i] : 1.0f);
+}
+
+static void embed(const draft_heads *own, int32_t token, float *out) {
+    weight_decode_row(&own->target->model->view.embedding, (size_t)token, out);
+}
+
+/* ---- Batches ---- */
+
+static void batch_begin(head_batch *batch) {
+    batch->rows = batch->segments = 0;
+}
+
+/* A row for each token of one request, at these positions of its cache. */
+static void batch_add(const draft_heads *own, head_batch *batch, uint32_t request, uint32_t drafter,
+                      uint32_t position, uint32_t count) {
+    uint32_t segment = batch->segments++;
+    batch->request[segment] = request;
+    batch->segment[segment] =
+        (batch_segment){.first = batch->rows,
+                        .rows = count,
+                        .pages = own->pages + (size_t)drafter * kv_pages_for(HEADS_CONTEXT)};
+    for (uint32_t i = 0; i < count; i++) {
+        batch->position[batch->rows] = position + i;
+        batch->row_segment[batch->rows++] = segment;
+    }
+}
+
+static batch_view rows_of(const head_batch *batch, const float *input) {
+    return (batch_view){.rows = batch->rows,
+                        .token = batch->token,
+                        .input = input,
+                        .position = batch->position,
+                        .row_segment = batch->row_segment,
+                        .segment = batch->segment,
+                        .segments = batch->segments,
+                        .logit_row = batch->logit_row,
+                        .logit_rows = batch->rows};
+}
+
+/* The whole product of all rows. */
+static bool run_product(const head_program *program, head_batch *batch, const float *input) {
+    for (uint32_t i = 0; i < batch->rows; i++)
+        batch->logit_row[i] = i;
+    batch_view view = rows_of(batch, input);
+    view.logits_whole = true;
+    return head_program_run(program, &view);
+}
+
+static bool read_row(const head_program *program, uint32_t row, const float **out) {
+    avo_error error;
+    return device_read_logits(program->stream, row, out, &error) == AVO_OK;
+}
+
+/* ---- EAGLE: from states to the layers' inputs ---- */
+
+/* x = input · [norm(state); norm(E[token])]; the states are the first halves of `joined`, which
+ * are normed in place. */
+static bool run_input(draft_heads *own, const head_unit *unit) {
+    head_batch *batch = &own->batch;
+    const avo_heads *heads = unit->heads;
+    size_t width = own->width;
+    float epsilon = (float)heads->config.norm_epsilon;
+    for (uint32_t i = 0; i < batch->rows; i++) {
+        float *row = batch->joined + i * 2 * width;
+        norm_vector(row, heads->state_norm, epsilon, width, row);
+        embed(own, batch->token[i], row + width);
+        norm_vector(row + width, heads->token_norm, epsilon, width, row + width);
+    }
+    if (!run_product(&unit->input, batch, batch->joined))
+        return false;
+    for (uint32_t i = 0; i < batch->rows; i++) {
+        const float *x;
+        if (!read_row(&unit->input, i, &x))
+            return false;
+        memcpy(batch->x + i * width, x, width * sizeof(float));
+    }
+    return true;
+}
+
+/* The state of every row from its taps, which lie in `fused`. */
+static bool run_fuse(draft_heads *own, const head_unit *unit) {
+    head_batch *batch = &own->batch;
+    size_t width = own->width;
+    if (!run_product(&unit->fuse, batch, batch->fused))
+        return false;
+    for (uint32_t i = 0; i < batch->rows; i++) {
+        const float *state;
+        if (!read_row(&unit->fuse, i, &state))
+            return false;
+        memcpy(batch->joined + i * 2 * width, state, width * sizeof(float));
+    }
+    return true;
+}
+
+static void norm_taps(const draft_heads *own, const head_unit *unit, uint32_t drafter,
+                      uint32_t position, float *out) {
+    const avo_heads *heads = unit->heads;
+    size_t width = own->width;
+    const float *taps = head_ring_row(own, drafter, position);
+    for (uint32_t i = 0; i < heads->config.taps; i++)
+        norm_vector(taps + unit->tap[i] * width, heads->tap_norm + i * width,
+                    (float)heads->config.norm_epsilon, width, out + i * width);
+}
+
+/* ---- Layers ---- */
+
+static bool is_eagle(const head_unit *unit) {
+    return unit->heads->config.kind == HEADS_EAGLE;
+}
+
+/* Rows [*first, *end) that the newest token's row needs, of which those before *first are in the
+ * cache; false: taps are missing. Row r of EAGLE has the tap of position r and token r + 1, row r
+ * of a distilled draft token r. */
+static bool rows_wanted(const draft_heads *own, const head_unit *unit, const draft_request *request,
+                        uint32_t *first, uint32_t *end) {
+    uint32_t number = drafter_number(request->drafter), begin = 0;
+    head_rows *rows = &unit->rows[number];
+    *end = request->timeline.count;
+    if (is_eagle(unit)) {
+        const head_feed *feed = &own->feed[number];
+        *end -= 1;
+        begin = feed->begin;
+        if (*end == 0 || feed->end < *end || begin >= *end)
+            return false;
+    }
+    /* Asked again about the same timeline: its last row is computed again. */
+    if (rows->base + rows->count >= *end && rows->base < *end)
+        rows->count = *end - 1 - rows->base;
+    bool goes_on = rows->begun && rows->base + rows->count >= begin &&
+                   rows->base + rows->count < *end &&
+                   *end - rows->base + DRAFTS_MAX <= HEADS_CONTEXT &&
+                   *end - rows->base - rows->count <= HEADS_FEED_MAX;
+    if (!goes_on) {
+        uint32_t window = unit->heads->config.window;
+        uint32_t most = window > 0 && window < HEADS_FEED_MAX ? window : HEADS_FEED_MAX;
+        *first = *end - begin > most ? *end - most : begin;
+        *rows = (head_rows){.base = *first, .begun = true};
+        const uint32_t pages = kv_pages_for(HEADS_CONTEXT);
+        rows->begun = head_program_clear(&unit->layers, number * pages, pages);
+        return rows->begun;
+    }
+    *first = rows->base + rows->count;
+    return true;
+}
+
+/* The rows that one request lacks; false: none this time. */
+static bool add_rows(draft_heads *own, const head_unit *unit, draft_request *request,
+                     uint32_t index) {
+    uint32_t first, end, number = drafter_number(request->drafter);
+    head_batch *batch = &own->batch;
+    if (!rows_wanted(own, unit, request, &first, &end))
+        return false;
+    if (end - first > HEADS_ROWS - batch->rows) {
+        drafter_model_behind(request->drafter);
+        return false;
+    }
+    uint32_t row = batch->rows, ahead = is_eagle(unit) ? 1 : 0;
+    size_t width = own->width, fused = unit->heads->config.taps * width;
+    batch_add(own, batch, index, number, first - unit->rows[number].base, end - first);
+    for (uint32_t r = first; r < end; r++, row++) {
+        batch->token[row] = request->timeline.tokens[r + ahead];
+        if (is_eagle(unit))
+            norm_taps(own, unit, number, r, batch->fused + row * fused);
+        else
+            embed(own, batch->token[row], batch->x + row * width);
+    }
+    return true;
+}
+
+/* Logits of each request's last row. */
+static bool run_layers(draft_heads *own, const head_unit *unit) {
+    head_batch *batch = &own->batch;
+    for (uint32_t i = 0; i < batch->segments; i++)
+        batch->logit_row[i] = batch->segment[i].first + batch->segment[i].rows - 1;
+    batch_view view = rows_of(batch, batch->x);
+    view.logit_rows = batch->segments;
+    view.logits_whole = own->whole;
+    view.top = 1;
+    return head_program_run(&unit->layers, &view);
+}
+
+/* Rows with true taps stay in the cache. */
+static void keep_rows(const draft_heads *own, const head_unit *unit,
+                      const draft_request *requests) {
+    const head_batch *batch = &own->batch;
+    for (uint32_t i = 0; i < batch->segments; i++)
+        unit->rows[drafter_number(requests[batch->request[i]].drafter)].count +=
+            batch->segment[i].rows;
+}
+
+/* ---- Drafts ---- */
+
+/* One more token of a draft; false: the heads are not sure of anything. */
+static bool take_token(head_unit *unit, draft_request *request, const logit_top *top) {
+    struct draft *out = request->draft;
+    if (top->count == 0 || !(top->log_sum >= 0.0 && top->log_sum < 1e6))
+        return false;
+    out->tokens[out->count] = unit->heads->frequent[top->token[0]];
+    out->grade[out->count] = draft_grade(expf((float)-top->log_sum));
+    out->count++;
+    unit->drafts++;
+    drafter_rate(request->drafter, out);
+    return true;
+}
+
+static bool goes_on(const draft_request *request, double least) {
+    const struct draft *out = request->draft;
+    return out->count < request->most &&
+           (drafter_decides(request->drafter) || (double)out->survival[out->count - 1] > least);
+}
+
+/* A draft for every request of the pass. */
+static bool take_tokens(head_unit *unit, const head_batch *batch, draft_request *requests,
+                        double least) {
+    const logit_top *top;
+    avo_error error;
+    if (device_read_top(unit->layers.stream, &top, &error) != AVO_OK)
+        return false;
+    for (uint32_t i = 0; i < batch->segments; i++) {
+        draft_request *request = &requests[batch->request[i]];
+        request->going = take_token(unit, request, &top[i]) && goes_on(request, least);
+    }
+    return true;
+}
+
+/* The next row of all that go on, whose state is the output of their row before; false: none. */
+static bool add_next(draft_heads *own, const head_unit *unit, const draft_request *requests) {
+    head_batch *batch = &own->batch;
+    size_t width = own->width;
+    uint32_t before = batch->segments;
+    const float *states;
+    avo_error error;
+    if (is_eagle(unit)) {
+        if (device_read_tap(unit->layers.stream, 0, 0, batch->rows, &states, &error) != AVO_OK)
+            return false;
+        for (uint32_t i = 0, kept = 0; i < before; i++)
+            if (requests[batch->request[i]].going)
+                memcpy(batch->joined + (size_t)kept++ * 2 * width,
+                       states + (size_t)batch->logit_row[i] * width, width * sizeof(float));
+    }
+    batch_begin(batch);
+    for (uint32_t i = 0; i < before; i++) {
+        const draft_request *request = &requests[batch->request[i]];
+        const struct draft *out = request->draft;
+        uint32_t number = drafter_number(request->drafter), row = batch->rows;
+        if (!request->going)
+            continue;
+        batch->token[row] = out->tokens[out->count - 1];
+        if (!is_eagle(unit))
+            embed(own, batch->token[row], batch->x + row * width);
+        batch_add(own, batch, batch->request[i], number, unit->rows[number].count + out->count - 1,
+                  1);
+    }
+    return batch->rows > 0;
+}
+
+static double pass_ns(const draft_heads *own, const head_unit *unit) {
+    return own->assumed_ns > 0 ? own->assumed_ns : unit->pass_ns;
+}
+
+/* What a pass with one row for each request takes. */
+static void learn(head_unit *unit, const head_batch *batch, uint64_t begin_ns) {
+    double taken = (double)(clock_now_ns() - begin_ns);
+    unit->passes++;
+    if (batch->rows == batch->segments)
+        unit->pass_ns += LEARN_RATE * (taken - unit->pass_ns);
+}
+
+static bool has_time(const draft_heads *own, const head_unit *unit, const draft_time *time,
+                     uint64_t end_ns) {
+    return time->left_ns == 0 || (double)clock_now_ns() + pass_ns(own, unit) < (double)end_ns;
+}
+
+static void propose_layers(draft_heads *own, head_unit *unit, draft_request *requests,
+                           const draft_time *time, double least, uint64_t end_ns) {
+    head_batch *batch = &own->batch;
+    uint64_t begin = clock_now_ns();
+    if (is_eagle(unit) && !(run_fuse(own, unit) && run_input(own, unit)))
+        return;
+    if (!run_layers(own, unit))
+        return;
+    keep_rows(own, unit, requests);
+    while (take_tokens(unit, batch, requests, least)) {
+        learn(unit, batch, begin);
+        begin = clock_now_ns();
+        if (!has_time(own, unit, time, end_ns) || !add_next(own, unit, requests) ||
+            (is_eagle(unit) && !run_input(own, unit)) || !run_layers(own, unit))
+            return;
+    }
+}
+
+/* ---- Medusa ---- */
+
+/* The row of one request: its state, and the token behind it. */
+static bool add_medusa(draft_heads *own, const head_unit *unit, const draft_request *request,
+                       uint32_t index) {
+    const avo_heads *heads = unit->heads;
+    const avo_model *model = own->target->model;
+    uint32_t number = drafter_number(request->drafter), count = request->timeline.count;
+    const head_feed *feed = &own->feed[number];
+    head_batch *batch = &own->batch;
+    if (count < 2 || feed->end < count - 1 || feed->begin > count - 2 ||
+        (batch->rows + 1) * heads->config.heads > HEADS_ROWS)
+        return false;
+    size_t width = own->width;
+    float *row = batch->joined + batch->rows * width * (heads->config.token ? 2 : 1);
+    const float *taps = head_ring_row(own, number, count - 2);
+    norm_vector(taps + unit->tap[0] * width, model->view.final_norm.weight,
+                (float)heads->config.norm_epsilon, width, row);
+    if (heads->config.token) {
+        embed(own, request->timeline.tokens[count - 1], row + width);
+        norm_vector(row + width, NULL, (float)heads->config.norm_epsilon, width, row + width);
+    }
+    batch_add(own, batch, index, number, 0, 1);
+    return true;
+}
+
+/* m = n + SiLU(state · n + token · u), a row for each head of each request. */
+static bool run_states(draft_heads *own, const head_unit *unit) {
+    head_batch *batch = &own->batch;
+    const heads_config *config = &unit->heads->config;
+    size_t width = own->width;
+    if (!run_product(&unit->input, batch, batch->joined))
+        return false;
+    for (uint32_t i = 0; i < batch->rows; i++) {
+        const float *inner, *state = batch->joined + i * width * (config->token ? 2 : 1);
+        float *out = batch->x + (size_t)i * config->heads * width;
+        if (!read_row(&unit->input, i, &inner))
+            return false;
+        for (size_t k = 0; k < config->heads * width; k++)
+            out[k] = state[k % width] + inner[k] * math_sigmoid(inner[k]);
+    }
+    return true;
+}
+
+static bool run_medusa(draft_heads *own, const head_unit *unit) {
+    head_batch *batch = &own->batch;
+    uint32_t requests = batch->segments, heads = unit->heads->config.heads;
+    if (!run_states(own, unit))
+        return false;
+    for (uint32_t i = 0; i < requests * heads; i++) {
+        batch->logit_row[i] = i;
+        batch->position[i] = 0;
+        batch->row_segment[i] = i / heads;
+    }
+    batch_view view = rows_of(batch, batch->x);
+    view.rows = view.logit_rows = requests * heads;
+    view.logits_whole = own->whole;
+    view.top = 1;
+    return head_program_run(&unit->layers, &view);
+}
+
+static void propose_medusa(draft_heads *own, head_unit *unit, draft_request *requests) {
+    head_batch *batch = &own->batch;
+    uint32_t heads = unit->heads->config.heads;
+    const logit_top *top;
+    avo_error error;
+    uint64_t begin = clock_now_ns();
+    if (!run_medusa(own, unit) || device_read_top(unit->layers.stream, &top, &error) != AVO_OK)
+        return;
+    learn(unit, batch, begin);
+    for (uint32_t i = 0; i < batch->segments; i++) {
+        draft_request *request = &requests[batch->request[i]];
+        for (uint32_t k = 0; k < heads && request->draft->count < request->most; k++)
+            if (!take_token(unit, request, &top[i * heads + k]))
+                break;
+    }
+}
+
+/* ---- All kinds ---- */
+
+static void propose_unit(draft_heads *own, heads_kind kind, draft_request *requests, uint32_t count,
+                         const draft_time *time) {
+    head_unit *unit = &own->unit[kind];
+    draft_kind source = draft_heads_kind(kind);
+    /* As for a draft model: what the token before a draft must survive for the draft to pay. */
+    double least = pass_ns(own, unit) / count / time->token_ns + DRAFT_VERIFY_COST;
+    uint64_t end_ns = clock_now_ns() + (uint64_t)time->left_ns;
+    batch_begin(&own->batch);
+    for (uint32_t i = 0; i < count; i++) {
+        draft_request *request = &requests[i];
+        request->going = false;
+        if (request->most == 0 || request->draft->count > 0 ||
+            !drafter_uses(request->drafter, source) ||
+            request->sequence->session->ring_window > 0 ||
+            !drafter_try_model(request->drafter, least))
+            continue;
+        *request->draft = (struct draft){.kind = source, .graded = true};
+        if (kind == HEADS_MEDUSA)
+            (void)add_medusa(own, unit, request, i);
+        else
+            (void)add_rows(own, unit, request, i);
+    }
+    if (own->batch.rows == 0 || !has_time(own, unit, time, end_ns))
+        return;
+    if (kind == HEADS_MEDUSA)
+        propose_medusa(own, unit, requests);
+    else
+        propose_layers(own, unit, requests, time, least, end_ns);
+}
+
+void draft_heads_propose(draft_heads *own, draft_request *requests, uint32_t count,
+                         const draft_time *time) {
+    static const heads_kind order[] = {HEADS_EAGLE, HEADS_LAYERS, HEADS_MEDUSA};
+    for (uint32_t i = 0; i < HEADS_KINDS; i++)
+        if (own->unit[order[i]].heads != NULL && count > 0)
+            propose_unit(own, order[i], requests, count, time);
+}
