@@ -95,7 +95,7 @@ class Fuzzing(unittest.TestCase):
             program.write_text("#!/bin/sh\nfor a; do case $a in -artifact_prefix=*) "
                                "findings=${a#*=};; esac; done\n" + body + "\n")
             program.chmod(0o755)
-            result = fuzz.run_entry(build, "json", 1)
+            result = fuzz.run_entry(build, "json", "-runs=1", 121)
             with contextlib.redirect_stdout(io.StringIO()):
                 fuzz.report(result)
         return result
