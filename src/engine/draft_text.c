@@ -9,6 +9,7 @@
 #define TEXT_FIRST 1024              /* of these, reserved */
 #define WORDS_KEPT 2                 /* newest words that more text may still change */
 #define TAIL_MAX   512               /* bytes of text without a word's end that are kept open */
+#define COMPLETE   0.6f              /* probability that the last token of guessed text is whole */
 
 /* The newest text: whole tokens of it may still change. */
 typedef struct follower {
@@ -259,7 +260,7 @@ uint32_t draft_text_guesses(const draft_text *text, uint32_t number, int32_t *la
 }
 
 /* Grades of the target's tokens: the product over the guesses whose text ends inside a token. */
-static void grade(draft_text *text, const follower *one, draft *out) {
+static void grade(draft_text *text, const follower *one, bool open, draft *out) {
     decode_stream stream;
     decode_stream_init(&stream, text->target, true);
     decode_stream_continue(&stream);
@@ -276,6 +277,8 @@ static void grade(draft_text *text, const follower *one, draft *out) {
             probability *= one->probability[at];
         if (at < one->guesses && one->end[at] - end > 0 && probability == 1.0f)
             probability = one->probability[at]; /* a part of a longer guess */
+        if (open && i + 1 == out->count)
+            probability *= COMPLETE; /* more text may make it a longer token */
         out->grade[i] = draft_grade(probability);
     }
 }
@@ -296,9 +299,8 @@ bool draft_text_guess(draft_text *text, uint32_t number, int32_t token, float pr
     if (one->guessed.size == 0 || !encode_behind(text, text->to_target, buffer_text(&one->guessed)))
         return !ends && one->guesses < DRAFT_TEXT_GUESSES;
     size_t count = text->ids.count;
-    count -= !ends && count > 0; /* the last one may become longer */
     out->count = count < most ? (uint32_t)count : most;
     memcpy(out->tokens, text->ids.ids, out->count * sizeof(int32_t));
-    grade(text, one, out);
+    grade(text, one, !ends && out->count == count, out);
     return !ends && out->count < most && one->guesses < DRAFT_TEXT_GUESSES;
 }

@@ -2,8 +2,10 @@
  *
  * Both models share the text. A follower turns the target's tokens into text and the text into the
  * draft model's tokens; only its newest words are tokenized again when text is added, and
- * everything before them keeps its tokens. Guessed text goes the other way: its last token may
- * continue, so it is left out unless the text has ended.
+ * everything before them keeps its tokens. Guessed text goes the other way: more
+ * text could make its last token a longer one, so that token counts as less likely unless the text
+ * has ended. Leaving it out costs a step of the draft model and hardly raises acceptance
+ * (measured).
  *
  * What a tokenizer would have made of the whole text at once can differ from this. That makes
  * drafts worse, never answers. The first text of a follower, and words longer than any before,
