@@ -7,7 +7,7 @@
 #include "engine/head_program.h"
 
 #define HEADS_FEED_MAX                                                                             \
-    64 /* rows that layers are fed at once: of a prompt, or when they begin anew */
+    128 /* rows that layers are fed at once: of a prompt, or when they begin anew */
 #define HEADS_ROWS    256  /* of one pass, of all drafters together */
 #define HEADS_CONTEXT 1024 /* rows that layers keep K and V of; then they begin anew */
 

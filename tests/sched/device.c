@@ -4,6 +4,8 @@
  * of a prompt, hidden states. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "support/heads.h"
+
 #include <avocet.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +103,11 @@ static void run_all(const avo_model *model, const char *device, const char *core
     options.sessions_max = 6;
     options.rows_max = 48;
     options.streams = cores == NULL ? 1 : 2;
+    avo_heads *own_heads = test_heads_make(model, HEADS_EAGLE, 7);
+    const avo_heads *heads[] = {own_heads};
+    options.draft_heads = heads;
+    options.draft_heads_count = 1;
+    options.draft_controller = "fixed";
     assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
     avo_scheduler_options own = AVO_SCHEDULER_OPTIONS_INIT;
     own.cores = cores;
@@ -118,6 +125,7 @@ static void run_all(const avo_model *model, const char *device, const char *core
         &error);
     avo_scheduler_close(scheduler);
     avo_engine_close(engine);
+    avo_heads_close(own_heads);
 }
 
 /* What it told is right; true: and whole. */

@@ -3,6 +3,7 @@
 #ifndef AVO_TESTS_SCHED_SERVING_H
 #define AVO_TESTS_SCHED_SERVING_H
 
+#include "support/heads.h"
 #include "support/support.h"
 
 #include "base/random.h"
@@ -312,7 +313,8 @@ static inline void counting_give(void *context, void *memory, size_t size) {
 typedef struct world {
     counting counting;
     avo_model *model;
-    avo_model *draft;   /* NULL: none, or the model itself */
+    avo_model *draft; /* NULL: none, or the model itself */
+    avo_heads *heads;
     avo_engine *alone;  /* one session, for comparing */
     avo_engine *engine; /* of the scheduler */
     avo_scheduler *scheduler;
@@ -336,10 +338,14 @@ typedef struct world_options {
     const char *kv_type;        /* NULL: the device's own */
     bool self_draft;            /* the model is its own draft model */
     const char *draft;          /* another draft model: "exit:N" or a path; NULL: none */
+    uint32_t heads;             /* draft heads: kind + 1; 0: none */
 } world_options;
 
 #define WORLD_OPTIONS                                                                              \
-    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false, NULL, NULL, NULL, false, NULL }
+    {                                                                                              \
+        6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false, NULL, NULL, NULL, false,    \
+            NULL, 0                                                                                \
+    }
 
 /* How cores are shared where a test does not say so. */
 static const char *world_cores;
@@ -379,6 +385,11 @@ static inline void world_open(world *w, const world_options *options) {
     if (options->draft != NULL)
         assert_ok_error(avo_model_open(options->draft, &model, &w->draft, &w->error), &w->error);
     engine.draft_model = options->self_draft ? w->model : w->draft;
+    if (options->heads > 0)
+        w->heads = test_heads_make(w->model, (heads_kind)(options->heads - 1), 1);
+    const avo_heads *heads[] = {w->heads};
+    engine.draft_heads = heads;
+    engine.draft_heads_count = options->heads > 0;
     engine.threads = options->threads;
     engine.sessions_max = options->sessions;
     engine.rows_max = options->rows;
@@ -403,6 +414,7 @@ static inline void world_close(world *w) {
     avo_scheduler_close(w->scheduler);
     avo_engine_close(w->engine);
     avo_engine_close(w->alone);
+    avo_heads_close(w->heads);
     avo_model_close(w->draft);
     avo_model_close(w->model);
     assert_int_equal(w->counting.counter.live, 0);

@@ -3,7 +3,7 @@
  * AVO_TEST_TOKENS=1000000 compares that many tokens. AVO_TEST_THREADS */
 #include "sched/serving.h"
 
-#include "engine/draft_model.h"
+#include "engine/draft_heads.h"
 #include "engine/engine_int.h"
 #include "support/adapters.h"
 
@@ -38,6 +38,8 @@ static void repeat_often(question *q, dice *dice) {
 static void make_drafts_cheap(world *w) {
     if (w->engine->draft_model != NULL)
         draft_model_assume(w->engine->draft_model, 1.0);
+    if (w->engine->draft_heads != NULL)
+        draft_heads_assume(w->engine->draft_heads, 1.0);
 }
 
 static void run_exam(const world_options *options, size_t count, uint64_t seed, bool plain,
@@ -104,15 +106,21 @@ static const char *other_words(void) {
 static world_options combination(uint64_t seed) {
     /* The custom source is what lets crowded requests meet. */
     static const char *const sources[] = {"auto",           "suffix,custom", "ngram,custom",
-                                          "grammar,custom", "corpus,custom", "model,custom"};
+                                          "grammar,custom", "corpus,custom", "model,custom",
+                                          "eagle,custom",   "medusa,custom", "layers,custom"};
     static const char *const controllers[] = {"cost", "fixed", "step", "rate", "ema"};
     static const char *const types[] = {NULL, "f32", "bf16", "int8", "fp8"};
     world_options options = WORLD_OPTIONS;
-    options.speculate = sources[seed % 6];
-    bool drafts = seed % 6 == 5 || (seed % 6 == 0 && seed % 4 == 0);
+    uint64_t source = (seed + 5) % 9; /* heads early: few seeds run by default */
+    options.speculate = sources[source];
+    bool drafts = source == 5 || (source == 0 && seed % 4 == 0);
     const char *const models[] = {NULL, "exit:1", other_words()};
-    options.draft = drafts ? models[seed / 6 % 3] : NULL;
+    options.draft = drafts ? models[seed / 9 % 3] : NULL;
     options.self_draft = drafts && options.draft == NULL;
+    if (source == 0 && !drafts)
+        options.heads = HEADS_EAGLE + 1;
+    if (source > 5)
+        options.heads = (uint32_t[]){HEADS_EAGLE, HEADS_MEDUSA, HEADS_LAYERS}[source - 6] + 1;
     options.controller = controllers[seed / 5 % 5];
     options.kv_type = types[seed / 7 % 5];
     options.threads = 1 + (uint32_t)(seed / 3 % 4);

@@ -18,7 +18,7 @@ The same request gives the same bytes, whatever else runs beside it.
 from ._library import library as _library
 from .adapters import Adapter, AdapterInfo, AdapterModule, Registry, RegistryEntry
 from .chat import ChatDelta, ChatRequest, ToolCall, ToolCallDelta
-from .engine import Batch, Engine, EngineOptions, KvInfo, Plan, Result, Session, Token, plan
+from .engine import Batch, Engine, EngineOptions, Heads, KvInfo, Plan, Result, Session, Token, plan
 from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, DeadlineError,
                      DeviceError, FormatError, FullError, InputOutputError, LimitError,
                      NetworkError, NotFoundError, OutOfMemoryError, TemplateError, UnsupportedError)
@@ -40,7 +40,7 @@ def library_version() -> str:
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
            "Batch", "CancelledError", "ChatDelta", "ChatRequest", "ChatResult", "ChatStream",
            "ContextError", "DeadlineError", "DeviceError", "Engine", "EngineOptions", "FormatError",
-           "FullError", "Grammar", "InputOutputError", "KvInfo", "LimitError", "Model", "ModelInfo",
+           "FullError", "Grammar", "Heads", "InputOutputError", "KvInfo", "LimitError", "Model", "ModelInfo",
            "NetworkError", "NotFoundError", "OutOfMemoryError", "Plan", "Registry", "RegistryEntry",
            "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session", "Telemetry",
            "TemplateError", "Token", "ToolCall", "ToolCallDelta", "UnsupportedError",

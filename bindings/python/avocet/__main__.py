@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import (Adapter, AvocetError, CancelledError, ChatRequest, ChatResult, ContextError, Engine,
-               Model, NotFoundError, Result, Scheduler, Telemetry, Token)
+               Heads, Model, NotFoundError, Result, Scheduler, Telemetry, Token)
 from . import __version__, library_version
 from ._flags import UsageError, engine_options, grammar_of, parse, sampling_of, stop_tokens_of
 from .telemetry import append_row, check_rows
@@ -450,7 +450,9 @@ def tracing(flags) -> Iterator[Optional[Telemetry]]:
 def open_engine(flags, model: Model, telemetry: Optional[Telemetry], **options) -> Engine:
     log = warn if flags.verbose else None
     draft_model = None if flags.draft_model is None else Model(flags.draft_model, draft_of=model)
-    return Engine(model, telemetry=telemetry, log=log, draft_model=draft_model,
+    files = [] if flags.draft_heads in (None, "none") else flags.draft_heads.split(",")
+    heads = [Heads(model, path) for path in files]
+    return Engine(model, telemetry=telemetry, log=log, draft_model=draft_model, draft_heads=heads,
                   **engine_options(flags), **options)
 
 

@@ -94,7 +94,8 @@ class EngineOptions(Structure):
                 ("adapter_rank_max", c.c_uint32), ("telemetry", Handle), ("streams", c.c_uint32),
                 ("taps", c.POINTER(c.c_uint32)), ("tap_count", c.c_size_t),
                 ("speculate", c.c_char_p), ("draft_tokens", c.c_uint32),
-                ("draft_controller", c.c_char_p), ("draft_model", Handle)]
+                ("draft_controller", c.c_char_p), ("draft_model", Handle),
+                ("draft_heads", c.POINTER(Handle)), ("draft_heads_count", c.c_size_t)]
 
 
 class Plan(Structure):
@@ -342,6 +343,8 @@ FUNCTIONS = {
     "avo_model_close": (None, [Handle]),
     "avo_model_describe": (None, [Handle, c.POINTER(ModelInfo)]),
     "avo_model_token_ends": (c.c_bool, [Handle, c.c_int32]),
+    "avo_heads_open": (STATUS, [Handle, c.c_char_p, _OUT, _ERROR]),
+    "avo_heads_close": (None, [Handle]),
     "avo_model_sampling": (None, [Handle, c.POINTER(Sampling)]),
     "avo_tokenize": (STATUS, [Handle, c.c_char_p, c.c_size_t, c.c_uint32, IDS, c.c_size_t, _COUNT,
                               _ERROR]),

@@ -94,13 +94,15 @@ def _add_engine(add) -> None:
     add("--adapter-rank", type=_whole(1, 2048), default=0, metavar="N",
         help="largest sum of adapter ranks of one request")
     add("--speculate", metavar="off|auto|SOURCE,…",
-        help="draft sources (default: auto): suffix, ngram, corpus, grammar, model; the answers "
-        "are the same")
+        help="draft sources (default: auto): suffix, ngram, corpus, grammar, model, eagle, medusa, "
+        "layers; the answers are the same")
     add("--draft-tokens", type=_whole(1, 16), default=0, metavar="K",
         help="most draft tokens of a request in one step (default 15)")
     add("--draft-model", metavar="MODEL|exit:N",
         help="a smaller model that proposes tokens, best one with the same vocabulary; exit:N: the "
         "first N layers of the model itself")
+    add("--draft-heads", metavar="FILE[,FILE]|none",
+        help="draft heads of the model: EAGLE, Medusa or distilled layers")
     add("--draft-controller", choices=("cost", "fixed", "step", "rate", "ema"),
         help="who decides how many drafts are verified (default: cost)")
     add("-v", "--verbose", action="store_true",

@@ -172,12 +172,14 @@ def _planned(native, struct: _abi.EngineOptions) -> _abi.Plan:
     return found
 
 
-def _struct_of(native, options, draft=None) -> _abi.EngineOptions:
+def _struct_of(native, options, draft=None, heads=()) -> _abi.EngineOptions:
     """The options, with our default of sessions_max, which takes no more memory than there is."""
     def fresh():
         struct = EngineOptions(**options).as_struct()
         if draft is not None:
             struct.draft_model = draft.pointer
+        struct.draft_heads = (_abi.Handle * len(heads))(*(one.pointer for one in heads))
+        struct.draft_heads_count = len(heads)
         return struct
 
     struct = fresh()
@@ -212,6 +214,20 @@ def _logger(log: Callable[[str], None]):
     return tell
 
 
+class Heads(Owned):
+    """Draft heads of a model: an EAGLE, Medusa or distilled file. What does not fit the model is
+    refused by name."""
+
+    _close = "avo_heads_close"
+
+    def __init__(self, model: Model, path: PathLike):
+        must_be(Model, model=model)
+        handle = _abi.Handle()
+        natives = natives_of(model)
+        call(library.avo_heads_open, natives[0], path_of("path", path), ctypes.byref(handle))
+        super().__init__(handle, natives, (model,))
+
+
 class Engine(Owned):
     """What computes: thread team, KV pool, scratch, all allocated here. Threads may share it: calls
     wait for one another; the GIL is released meanwhile. While a Scheduler has it, it is that
@@ -221,16 +237,24 @@ class Engine(Owned):
 
     def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None,
                  log: Optional[Callable[[str], None]] = None,
-                 draft_model: Optional[Model] = None, **options):
+                 draft_model: Optional[Model] = None, draft_heads: Sequence[Heads] = (),
+                 **options):
         """`log` gets lines that say which instruction set was chosen and why, and where things
         lie; `draft_model` is a smaller model whose tokens are drafts, best one with the same
-        vocabulary; the options are those of EngineOptions."""
+        vocabulary; `draft_heads` are heads of this model that draft; the options are those of
+        EngineOptions."""
         must_be(Model, model=model)
         must_be(Model, optional=True, draft_model=draft_model)
         must_be(Telemetry, optional=True, telemetry=telemetry)
-        parents = tuple(part for part in (model, telemetry, draft_model) if part is not None)
+        heads = items("draft_heads", draft_heads, "Heads")
+        for one in heads:
+            must_be(Heads, draft_heads=one)
+        given = tuple(part for part in (model, telemetry, draft_model) if part is not None)
+        parents = given + tuple(heads)
         natives = natives_of(*parents)
-        struct = _struct_of(natives[0], options, None if draft_model is None else natives[-1])
+        struct = _struct_of(natives[0], options,
+                            None if draft_model is None else natives[len(given) - 1],
+                            natives[len(given):])
         if log is not None:
             self._log = struct.log = _logger(log)
         if telemetry is not None:
