@@ -70,7 +70,7 @@ bool chat_constraint_read(const json_value *format, const char *param, const cha
     if (format != NULL && format->kind != JSON_NULL &&
         !read_format(format, param, arena, out, fault))
         return false;
-    if (grammar == NULL || grammar[0] == '\0')
+    if (grammar == NULL) /* an empty one is refused like any other without a root rule */
         return true;
     if (out->param != NULL)
         return chat_fail(fault, "grammar", "invalid_value", "grammar cannot be combined with %s",

@@ -96,8 +96,8 @@ static avo_status read_wish(const device_driver *const *drivers, const char *nam
     names_of(drivers, names, sizeof(names));
     if (wish->count > 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "device '%.60s': '%.*s' takes no parameters, a device does; available: "
-                           "%s",
+                           "device '%.60s': parameters after a colon need the name of one device, "
+                           "'%.*s' stands for several; available: %s",
                            name, wish->length, name, names);
     return status_fail(error, AVO_ERROR_ARGUMENT, "unknown device '%.*s'; available: auto cpu %s",
                        (int)(length < 40 ? length : 40), name, names);

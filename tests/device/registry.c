@@ -206,9 +206,9 @@ static void parameters_belong_to_a_device(void **state) {
     assert_refused(open_one(drivers, "numbered:x", &s, &found, &error), AVO_ERROR_ARGUMENT, &error,
                    "device 'numbered:x': must be a number");
     assert_refused(open_one(drivers, "auto:1", &s, &found, &error), AVO_ERROR_ARGUMENT, &error,
-                   "'auto' takes no parameters");
+                   "'auto' stands for several");
     assert_refused(open_one(drivers, "cpu:1", &s, &found, &error), AVO_ERROR_ARGUMENT, &error,
-                   "'cpu' takes no parameters");
+                   "'cpu' stands for several");
     /* A priority below 0 is for those who ask for the name; their kind has no best one. */
     assert_refused(open_one(drivers, "numbers", &s, &found, &error), AVO_ERROR_ARGUMENT, &error,
                    "unknown device 'numbers'");

@@ -57,6 +57,8 @@ class Endpoints(unittest.TestCase):
                                      "name": "x", "schema": {"type": "object", "not": {}}}})
             self.assertEqual(error["code"], "invalid_grammar")
             self.assertIn('"not"', error["message"])
+            error = self.refused(TEXT, "grammar", prompt="x", stream=stream, grammar="")
+            self.assertEqual(error["code"], "invalid_grammar")
             error = self.refused(TEXT, "grammar", prompt="x", stream=stream, grammar="root ::= a")
             self.assertEqual(error["code"], "invalid_grammar")
         said = self.post(TEXT, prompt="x", grammar='root ::= "yes" | "no"', n=3, max_tokens=8)
