@@ -40,8 +40,8 @@ def library_version() -> str:
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
            "Batch", "CancelledError", "ChatDelta", "ChatRequest", "ChatResult", "ChatStream",
            "ContextError", "DeadlineError", "DeviceError", "Engine", "EngineOptions", "FormatError",
-           "FullError", "Grammar", "Heads", "InputOutputError", "KvInfo", "LimitError", "Model", "ModelInfo",
-           "NetworkError", "NotFoundError", "OutOfMemoryError", "Plan", "Registry", "RegistryEntry",
-           "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session", "Telemetry",
+           "FullError", "Grammar", "Heads", "InputOutputError", "KvInfo", "LimitError", "Model",
+           "ModelInfo", "NetworkError", "NotFoundError", "OutOfMemoryError", "Plan", "Registry",
+           "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session", "Telemetry",
            "TemplateError", "Token", "ToolCall", "ToolCallDelta", "UnsupportedError",
            "library_version", "plan"]
