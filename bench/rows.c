@@ -1,8 +1,8 @@
 /* What a step of few rows costs against a step of one, T(rows), and where its time goes: rows of
  * one sequence, as a step that verifies drafts has them, and one row of as many sequences.
  *
- *     bench_rows [--json] MODEL [DEVICE [DEPTH [KV_TYPE [THREADS [ROUNDS]]]]]
- *     bench_rows m.avo avx512 256 f16 2 40
+ *     bench_rows [--json] MODEL [DEVICE [DEPTH [KV_TYPE [THREADS [ROUNDS [COUNTS]]]]]]
+ *     bench_rows m.avo avx512 256 f16 2 40 1,2,4,5,8
  *
  * Every row has logits. All row counts are measured in turn, ROUNDS times (default 20), and the
  * shortest time of each counts, since others who use the machine only ever add to it. With one
@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16};
-#define COUNTS   (sizeof(row_counts) / sizeof(row_counts[0]))
-#define ROWS_MAX 16
+#define COUNTS_DEFAULT "1,2,3,4,5,6,7,8,10,12,16"
+#define COUNTS_MAX     16
+#define ROWS_MAX       16
 
 static const char *const part_names[SPAN_PHASES] = {"embed",   "qkv",  "attention", "output",
                                                     "gate_up", "down", "head"};
@@ -29,6 +29,8 @@ static const char *const part_names[SPAN_PHASES] = {"embed",   "qkv",  "attentio
 typedef struct setting {
     const char *model, *device, *kv_type;
     uint32_t depth, threads, rounds;
+    uint32_t rows[COUNTS_MAX]; /* numbers of rows to measure; T is relative to the first */
+    size_t counts;
     bool json;
 } setting;
 
@@ -93,9 +95,9 @@ static avo_status measure_count(bench *b, uint32_t rows, figures *found, avo_err
 
 /* Each number of rows twice, since the step before may have left the caches to others. */
 static avo_status measure_round(bench *b, figures *found, avo_error *error) {
-    for (size_t i = 0; i < COUNTS; i++)
+    for (size_t i = 0; i < b->set.counts; i++)
         for (int again = 0; again < 2; again++)
-            AVO_TRY(measure_count(b, row_counts[i], &found[i], error));
+            AVO_TRY(measure_count(b, b->set.rows[i], &found[i], error));
     return AVO_OK;
 }
 
@@ -150,10 +152,10 @@ static void close_all(bench *b) {
 /* ---- The table ---- */
 
 static void print_json(const bench *b, const figures *found) {
-    for (size_t i = 0; i < COUNTS; i++) {
+    for (size_t i = 0; i < b->set.counts; i++) {
         printf("{\"device\":\"%s\",\"rows\":%u,\"ms\":%.4f,\"t\":%.4f,\"sequences_ms\":%.4f,"
                "\"sequences_t\":%.4f",
-               avo_engine_device(b->engine), row_counts[i], (double)found[i].one * 1e-6,
+               avo_engine_device(b->engine), b->set.rows[i], (double)found[i].one * 1e-6,
                (double)found[i].one / (double)found[0].one, (double)found[i].many * 1e-6,
                (double)found[i].many / (double)found[0].many);
         for (int part = 0; part < SPAN_PHASES; part++)
@@ -168,9 +170,9 @@ static void print_table(const bench *b, const figures *found) {
     for (int part = 0; part < SPAN_PHASES; part++)
         printf("  %s", part_names[part]);
     printf("  rest\n");
-    for (size_t i = 0; i < COUNTS; i++) {
+    for (size_t i = 0; i < b->set.counts; i++) {
         uint64_t rest = found[i].one;
-        printf("%4u  %6.2f  %7.2f  %13.2f  %7.2f", row_counts[i], (double)found[i].one * 1e-6,
+        printf("%4u  %6.2f  %7.2f  %13.2f  %7.2f", b->set.rows[i], (double)found[i].one * 1e-6,
                (double)found[i].one / (double)found[0].one, (double)found[i].many * 1e-6,
                (double)found[i].many / (double)found[0].many);
         for (int part = 0; part < SPAN_PHASES; part++) {
@@ -182,8 +184,9 @@ static void print_table(const bench *b, const figures *found) {
 }
 
 static avo_status run(bench *b, const avo_model *model, avo_error *error) {
-    figures found[COUNTS], ignored[COUNTS];
+    figures found[COUNTS_MAX], ignored[COUNTS_MAX];
     memset(found, 0, sizeof(found));
+    memset(ignored, 0, sizeof(ignored));
     AVO_TRY(open_all(b, model, error));
     AVO_TRY(measure_round(b, ignored, error));
     for (uint32_t round = 0; round < b->set.rounds; round++)
@@ -199,12 +202,28 @@ static uint32_t number_at(int count, char **arguments, int at, uint32_t otherwis
     return at < count ? (uint32_t)strtoul(arguments[at], NULL, 10) : otherwise;
 }
 
+/* "1,4,8"; false where it is no list of 1 … ROWS_MAX. */
+static bool read_counts(const char *list, setting *set) {
+    for (;;) {
+        char *end;
+        unsigned long rows = strtoul(list, &end, 10);
+        if (end == list || rows < 1 || rows > ROWS_MAX || set->counts == COUNTS_MAX)
+            return false;
+        set->rows[set->counts++] = (uint32_t)rows;
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+        list = end + 1;
+    }
+}
+
 int main(int count, char **arguments) {
     bool json = count > 1 && strcmp(arguments[1], "--json") == 0;
     int at = json ? 2 : 1;
-    if (count <= at || count > at + 6) {
+    if (count <= at || count > at + 7) {
         fprintf(stderr, "usage: bench_rows [--json] MODEL [DEVICE [DEPTH [KV_TYPE [THREADS "
-                        "[ROUNDS]]]]]\n");
+                        "[ROUNDS [COUNTS]]]]]]\n");
         return 2;
     }
     bench b = {.set = {.model = arguments[at],
@@ -214,6 +233,11 @@ int main(int count, char **arguments) {
                        .threads = number_at(count, arguments, at + 4, 0),
                        .rounds = number_at(count, arguments, at + 5, 20),
                        .json = json}};
+    if (!read_counts(at + 6 < count ? arguments[at + 6] : COUNTS_DEFAULT, &b.set)) {
+        fprintf(stderr, "bench_rows: COUNTS is \"%s\", must be a list like 1,4,8 of 1 to %d\n",
+                arguments[at + 6], ROWS_MAX);
+        return 2;
+    }
     avo_error error = {0};
     avo_model *model = NULL;
     avo_status status = avo_model_open(b.set.model, NULL, &model, &error);

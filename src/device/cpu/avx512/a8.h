@@ -78,13 +78,15 @@ AVX512_INLINE void a8_tile_one(const a8_kind *kind, const product *product, cons
                                size_t row, __m512 *out) {
     const a8_one one = a8_one_of(product, row);
     size_t units = ((size_t)product->call->weight->k + PANEL_UNIT - 1) / PANEL_UNIT;
+    const bool fetch = fetch_wanted(1, 1);
     __m512 sum = _mm512_setzero_ps();
     const uint8_t *group = panel;
     for (size_t begin = 0; begin < units; begin += kind->group_units, group += kind->group_bytes) {
         size_t here = units - begin < kind->group_units ? units - begin : kind->group_units;
         for (size_t unit = 0; unit < here; unit++) {
             a8_unit read;
-            a8_prefetch(kind, group, unit);
+            if (fetch)
+                a8_prefetch(kind, group, unit);
             kind->read(group, unit, &read);
             sum = kind->sub_blocks ? a8_one_halves(kind, &read, &one, begin + unit, sum)
                                    : a8_one_unit(kind, &read, &one, begin + unit, sum);

@@ -99,13 +99,14 @@ AVX512_INLINE void add_unit(const bool blocks, const int count, const __m512i li
 /* Scales per block. */
 AVX512_INLINE void tile_blocks(const int count, const uint8_t *panel, size_t k,
                                const uint8_t *packed, __m512 *sum) {
+    const bool fetch = fetch_wanted(count, 1);
     size_t units = (k + PANEL_UNIT - 1) / PANEL_UNIT;
     const uint8_t *group = panel;
     for (size_t begin = 0; begin < units; begin += GROUP_UNITS, group += GROUP_BYTES)
         for (size_t i = 0; i < GROUP_UNITS && begin + i < units; i++) {
             const uint8_t *at = group + PANEL_LINE_BYTES + i * UNIT_BYTES;
             __m512i line[8];
-            for (int ahead = i == 0 ? -PANEL_LINE_BYTES : 0; ahead < UNIT_BYTES;
+            for (int ahead = i == 0 ? -PANEL_LINE_BYTES : 0; fetch && ahead < UNIT_BYTES;
                  ahead += PANEL_LINE_BYTES) /* the group's head, too */
                 fetch_ahead(at + ahead);
             read_unit(at, 8, line);
@@ -117,12 +118,13 @@ AVX512_INLINE void tile_blocks(const int count, const uint8_t *panel, size_t k,
 /* One scale per row of the weight, behind the lines. */
 AVX512_INLINE void tile_channels(const int count, const uint8_t *panel, size_t k,
                                  const uint8_t *packed, __m512 *sum) {
+    const bool fetch = fetch_wanted(count, 1);
     size_t lines = (k + 3) / 4;
     for (size_t unit = 0; unit * 8 < lines; unit++, packed += packed_bytes((size_t)count)) {
         const uint8_t *at = panel + unit * UNIT_BYTES;
         __m512i line[8];
         if (lines - unit * 8 >= 8) {
-            for (int ahead = 0; ahead < UNIT_BYTES; ahead += PANEL_LINE_BYTES)
+            for (int ahead = 0; fetch && ahead < UNIT_BYTES; ahead += PANEL_LINE_BYTES)
                 fetch_ahead(at + ahead);
             read_unit(at, 8, line);
         } else {

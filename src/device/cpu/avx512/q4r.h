@@ -163,10 +163,12 @@ AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size
     const uint8_t *lines = super + q4r_lines_at(subs);
     const uint8_t *magnitudes = super + MAGNITUDES_AT;
     const __m512i low = _mm512_set1_epi32(15);
+    const bool fetch = fetch_wanted(count, 2);
     for (size_t sub = 0; sub < subs; sub += 2, lines += 2 * SUB_BYTES) {
         __m512i both = _mm512_cvtepu8_epi32(_mm_load_si128(
             (const __m128i *)(const void *)(magnitudes + sub / 2 * QUANT_PANEL_ROWS)));
-        q4r_prefetch(lines, 2 * SUB_BYTES);
+        if (fetch)
+            q4r_prefetch(lines, 2 * SUB_BYTES);
         q4r_add_few(count, lines, q4r_signed(_mm512_and_si512(both, low), q4r_signs(super, sub)),
                     number, 0, begin, total);
         if (sub + 1 < subs)
