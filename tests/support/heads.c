@@ -41,7 +41,7 @@ static void say(writer *w, const char *name, const char *type, uint32_t rows, ui
 static void add(writer *w, const char *name, uint32_t rows, uint32_t columns, float centre) {
     say(w, name, "F32", rows, columns);
     for (size_t i = 0; i < (size_t)rows * columns; i++, w->count++)
-        w->data[w->count] = centre + 0.3f * ((float)random_uniform_at(w->seed, w->count) - 0.5f);
+        w->data[w->count] = centre + 0.3f * ((float)random_uniform_at(w->seed, 0, w->count) - 0.5f);
 }
 
 static void add_frequent(writer *w, uint32_t count) {
