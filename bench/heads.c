@@ -112,8 +112,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_heads MODEL HEADS [THREADS]\n");
         return 2;
     }
-    avo_status status =
-        bench_open(&b, argv[1], argv[2], argc > 3 ? (uint32_t)atoi(argv[3]) : 0, &error);
+    avo_status status = bench_open(&b, argv[1], argv[2],
+                                   argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 0, &error);
     AVO_THEN(status, run(&b, &error));
     if (status != AVO_OK)
         fprintf(stderr, "%s\n", error.text);

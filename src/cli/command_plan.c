@@ -245,7 +245,8 @@ static void print_table(const plan_facts *facts) {
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
     if (plan->draft_bytes > 0)
-        print_row("drafts", plan->draft_bytes, "speculative decoding: lookups, draft model, draft heads");
+        print_row("drafts", plan->draft_bytes,
+                  "speculative decoding: lookups, draft model, draft heads");
     if (facts->adapter_bytes > 0)
         print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
     if (facts->details.adapter_bytes > 0)

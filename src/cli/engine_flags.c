@@ -8,10 +8,10 @@
 
 #include <string.h>
 
-static bool verbose;            /* --verbose */
-static const char *draft_name;  /* --draft-model */
-static avo_model *drafting_model;  /* opened with the first engine */
-static const char *heads_names; /* --draft-heads */
+static bool verbose;              /* --verbose */
+static const char *draft_name;    /* --draft-model */
+static avo_model *drafting_model; /* opened with the first engine */
+static const char *heads_names;   /* --draft-heads */
 static avo_heads *heads[HEADS_KINDS];
 static size_t heads_count;
 
