@@ -68,12 +68,19 @@ static head_program_options program_options(const draft_heads_options *options,
                                             const avo_allocator *allocator, const avo_heads *heads,
                                             const model_view *view) {
     bool layers = view->layers > 0;
+    /* One row of each drafter has logits, or one of each head; a product gives all of its rows. */
+    uint32_t logits = HEADS_ROWS;
+    if (layers)
+        logits = options->drafters;
+    else if (view == &heads->medusa_head && options->drafters * heads->config.heads < HEADS_ROWS)
+        logits = options->drafters * heads->config.heads;
     return (head_program_options){
         .allocator = allocator,
         .engine = options->engine,
         .view = view,
         .path = heads->path,
         .rows_max = HEADS_ROWS,
+        .logits_max = logits,
         .context_max = HEADS_CONTEXT,
         .pages = layers ? options->drafters * kv_pages_for(HEADS_CONTEXT) : 0,
         .beside = options->target != NULL ? options->target->stream[0].stream : NULL};

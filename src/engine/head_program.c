@@ -19,8 +19,8 @@ static stream_shape shape_of(const head_program_options *options) {
     const model_view *view = options->view;
     stream_shape shape = {.model = view,
                           .rows_max = options->rows_max,
-                          .logits_max = options->rows_max,
-                          .head_rows = options->rows_max,
+                          .logits_max = options->logits_max,
+                          .head_rows = options->logits_max,
                           .context_max = options->context_max,
                           .pairs_max = view->rotary_tables > 0 ? view->rotary[0].pairs : 0,
                           .beside = options->beside};

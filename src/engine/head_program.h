@@ -10,7 +10,7 @@ typedef struct head_program_options {
     const avo_engine_options *engine; /* of the target: device, threads and placement */
     const model_view *view;           /* outlives the program */
     const char *path;                 /* of the heads, for errors */
-    uint32_t rows_max, context_max;
+    uint32_t rows_max, logits_max, context_max;
     uint32_t pages; /* of K and V; 0: no layers */
     device_stream *beside;
 } head_program_options;

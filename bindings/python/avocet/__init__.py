@@ -42,6 +42,7 @@ __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError",
            "ContextError", "DeadlineError", "DeviceError", "Engine", "EngineOptions", "FormatError",
            "FullError", "Grammar", "Heads", "InputOutputError", "KvInfo", "LimitError", "Model",
            "ModelInfo", "NetworkError", "NotFoundError", "OutOfMemoryError", "Plan", "Registry",
-           "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session", "Telemetry",
+           "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo",
+           "Session", "Telemetry",
            "TemplateError", "Token", "ToolCall", "ToolCallDelta", "UnsupportedError",
            "library_version", "plan"]
