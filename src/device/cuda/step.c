@@ -114,7 +114,7 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
         rows = one[i].x_rows > rows ? one[i].x_rows : rows;
     }
     uint32_t block = kernel == CUDA_KERNEL_linear_float ? LINEAR_FLOAT_ROWS : LINEAR_ROWS;
-    uint32_t threads = LINEAR_THREADS;
+    uint32_t threads = kernel == CUDA_KERNEL_linear_q4r ? LINEAR_THREADS_Q4R : LINEAR_THREADS;
     if (kernel == CUDA_KERNEL_linear_float)
         threads = 32 * (rows < block ? rows : block);
     cuda_launch launch = {kernel,

@@ -2,6 +2,7 @@
  * results that are copied out when they are asked for. */
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "base/mathd.h"
 #include "device/cuda/cuda.h"
 
@@ -233,8 +234,11 @@ avo_status cuda_wait(device_stream *base, avo_error *error) {
     cuda_stream *stream = cuda_stream_of(base);
     cuda_port *port = cuda_of(base->device)->port;
     AVO_TRY(cuda_status(port, port->operations->wait(port, CUDA_QUEUE_STEPS), "a step", error));
+    float_mode mode;
+    float_mode_enter(&mode);
     for (uint32_t row = 0; row < stream->top_rows; row++)
         take_top(stream, row, &stream->top[row]);
+    float_mode_leave(&mode);
     return AVO_OK;
 }
 

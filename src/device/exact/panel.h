@@ -206,27 +206,48 @@ EXACT_INLINE void exact_unit_read(const exact_shape *shape, const uint8_t *panel
 
 #define EXACT_Q4R_SUPER_LINES 35 /* of a whole super-block: head, magnitudes, 32 nibble lines */
 
-/* Σ over one super-block of `subs` sub-blocks of multiplier · (number − 8) · x; x and its sums per
- * 16 k begin at the super-block. */
+/* 16 bytes that are loaded at once. */
+typedef struct exact_words {
+    uint32_t word[4];
+} __attribute__((aligned(16))) exact_words;
+
+EXACT_INLINE exact_words exact_load_words(const void *at) {
+    return *(const exact_words *)at;
+}
+
+/* multiplier · Σ (number − 8) · x over one sub-block; `lines` at the lane's own word. */
+EXACT_INLINE int32_t exact_q4r_sub(const uint8_t *lines, exact_words x, int32_t x_sum,
+                                   int32_t magnitude, uint32_t negative) {
+    uint32_t first = exact_load_word(lines), second = exact_load_word(lines + EXACT_LINE);
+    int32_t sum = exact_dot4(first & 0x0f0f0f0fu, x.word[0], -8 * x_sum);
+    sum = exact_dot4(first >> 4 & 0x0f0f0f0fu, x.word[1], sum);
+    sum = exact_dot4(second & 0x0f0f0f0fu, x.word[2], sum);
+    sum = exact_dot4(second >> 4 & 0x0f0f0f0fu, x.word[3], sum);
+    return (negative ? -magnitude : magnitude) * sum;
+}
+
+/* Σ over one super-block of `subs` sub-blocks of multiplier · (number − 8) · x. x and its sums per
+ * 16 k begin at the super-block, at multiples of 16 bytes; sums go on to a multiple of four. */
 EXACT_INLINE int32_t exact_q4r_sum(const uint8_t *super, uint32_t subs, uint32_t lane,
                                    const int8_t *x, const int32_t *sums) {
     const uint8_t *magnitudes = super + EXACT_LINE + lane;
     const uint8_t *lines = super + (subs <= 8 ? 2 : 3) * EXACT_LINE + 4 * lane;
     int32_t total = 0;
 #ifdef __CUDA_ARCH__
-#pragma unroll 4
+#pragma unroll
 #endif
-    for (uint32_t sub = 0; sub < subs; sub++) {
-        uint32_t first = exact_load_word(lines + sub * 2 * EXACT_LINE);
-        uint32_t second = exact_load_word(lines + sub * 2 * EXACT_LINE + EXACT_LINE);
-        const uint32_t *four = (const uint32_t *)(const void *)(x + sub * 16);
-        int32_t sum = exact_dot4(first & 0x0f0f0f0fu, four[0], -8 * sums[sub]);
-        sum = exact_dot4(first >> 4 & 0x0f0f0f0fu, four[1], sum);
-        sum = exact_dot4(second & 0x0f0f0f0fu, four[2], sum);
-        sum = exact_dot4(second >> 4 & 0x0f0f0f0fu, four[3], sum);
-        int32_t magnitude = magnitudes[sub / 2 * 16] >> (sub % 2 * 4) & 15;
-        bool negative = exact_load_half(super + 32 + 2 * sub) >> lane & 1;
-        total += (negative ? -magnitude : magnitude) * sum;
+    for (uint32_t four = 0; four < subs; four += 4) {
+        exact_words x_sums = exact_load_words(sums + four);
+        const uint32_t *signs = (const uint32_t *)(const void *)(super + 32 + 2 * four);
+        for (uint32_t j = 0; j < 4; j++) {
+            uint32_t sub = four + j;
+            if (sub >= subs)
+                break;
+            total += exact_q4r_sub(lines + sub * 2 * EXACT_LINE, exact_load_words(x + sub * 16),
+                                   (int32_t)x_sums.word[j],
+                                   magnitudes[sub / 2 * 16] >> (sub % 2 * 4) & 15,
+                                   signs[j / 2] >> (j % 2 * 16 + lane) & 1u);
+        }
     }
     return total;
 }

@@ -1,6 +1,7 @@
 /* The port of a card that the processor plays. */
 #include "device/test/cuda_emulated.h"
 
+#include "base/float_mode.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/head.h"
@@ -172,8 +173,10 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
     cu_result result = call(port);
     if (result != 0)
         return result;
-    assert(given->threads <= 256 && given->shared <= SHARED_BYTES && given->y < 65536);
+    assert(given->threads <= 512 && given->shared <= SHARED_BYTES && given->y < 65536);
     atomic_fetch_add(&own->launches, 1);
+    float_mode mode; /* a card has one of its own */
+    float_mode_enter(&mode);
     wall_open(&own->wall);
     kernel_place at = {.threads = given->threads, .shared = own->shared};
     memset(own->shared, 0xff, given->shared); /* NaN */
@@ -182,6 +185,7 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
             for (at.x = 0; at.x < given->x; at.x++)
                 compute_block(given->kernel, argument, &at);
     wall_close(&own->wall);
+    float_mode_leave(&mode);
     return 0;
 }
 

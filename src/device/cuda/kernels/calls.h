@@ -107,12 +107,13 @@ typedef struct linear_one {
 } linear_one;
 
 /* Block (two panels, rows of x, which product). */
-#define LINEAR_CALLS      3
-#define LINEAR_ROWS       4   /* of x, of one block */
-#define LINEAR_SLOTS      128 /* pairs of factors, of 32 lanes each, in shared memory */
-#define LINEAR_THREADS    256
-#define LINEAR_FLOAT_ROWS 8
-#define LINEAR_SHARED     (LINEAR_SLOTS * 64 * 4 + LINEAR_ROWS * 32 * 4)
+#define LINEAR_CALLS       3
+#define LINEAR_ROWS        4   /* of x, of one block */
+#define LINEAR_SLOTS       128 /* pairs of factors, of 32 lanes each, in shared memory */
+#define LINEAR_THREADS     256
+#define LINEAR_THREADS_Q4R 512 /* a warp for each super-block of k = 4096 */
+#define LINEAR_FLOAT_ROWS  8
+#define LINEAR_SHARED      (LINEAR_SLOTS * 64 * 4 + LINEAR_ROWS * 32 * 4)
 typedef struct linear_batch {
     linear_one one[LINEAR_CALLS];
 } linear_batch;

@@ -6,7 +6,7 @@
 #include "device/cuda/kernels/rows.h"
 
 #define X(name, call_type)                                                                         \
-    extern "C" __global__ void __launch_bounds__(256) avo_##name(const call_type call) {           \
+    extern "C" __global__ void __launch_bounds__(512) avo_##name(const call_type call) {           \
         extern __shared__ float shared[];                                                          \
         kernel_place at = {blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, blockDim.x, shared};   \
         kernel_##name(&call, &at);                                                                 \

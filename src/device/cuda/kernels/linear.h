@@ -160,7 +160,8 @@ EXACT_INLINE void linear_terms(const linear_part *part, const kernel_place *at, 
             terms_unit(part, at, panel, step);
 }
 
-EXACT_INLINE void linear_finish(const linear_one *one, const kernel_place *at, uint32_t row, float f) {
+EXACT_INLINE void linear_finish(const linear_one *one, const kernel_place *at, uint32_t row,
+                                float f) {
     uint32_t output = linear_output(at);
     float *out = one->out + (uint64_t)row * one->out_stride + output;
     float y = one->bias == NULL ? f : f + one->bias[output];
