@@ -158,16 +158,24 @@ static avo_status read_index(const char *parameters, int *index, avo_error *erro
                        "device 'cuda:%.40s': must be the number of a card, from 0", parameters);
 }
 
-static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
-    (void)driver;
-    int index;
+static avo_status check_card(int index, avo_error *error) {
     cuda_library library;
-    AVO_TRY(read_index(parameters, &index, error));
     AVO_TRY(cuda_image_check(error));
     AVO_TRY(cuda_library_open(&library, error));
     avo_status status = cuda_library_check(&library, index, error);
     cuda_library_close(&library);
     return status;
+}
+
+avo_status cuda_available(avo_error *error) {
+    return check_card(0, error);
+}
+
+static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
+    (void)driver;
+    int index;
+    AVO_TRY(read_index(parameters, &index, error));
+    return check_card(index, error);
 }
 
 static avo_status open_card(const device_driver *driver, const device_options *options,

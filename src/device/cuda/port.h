@@ -53,6 +53,9 @@ AVO_MUST_USE avo_status cuda_status(cuda_port *port, cu_result result, const cha
 AVO_MUST_USE avo_status cuda_image_check(avo_error *error);
 const void *cuda_image(void);
 
+/* Whether card 0 could be opened; the error's text says what the build or the machine lacks. */
+AVO_MUST_USE avo_status cuda_available(avo_error *error);
+
 /* Card number `index` of the library, which the port then owns, whether this succeeds or not. */
 AVO_MUST_USE avo_status cuda_port_open(const avo_allocator *allocator, cuda_library *library,
                                        const void *image, int index, cuda_port **out,

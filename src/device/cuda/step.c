@@ -79,10 +79,12 @@ form_call step_form(const activation_view *view) {
                        .form = (uint32_t)view->form};
 }
 
-void step_prepare(cuda_step *step, const prepare_call *call, uint32_t rows) {
+void step_prepare(cuda_step *step, const prepare_call *given, uint32_t rows) {
+    prepare_call own = *given, *call = &own;
+    own.staged = own.norm.kind != CALL_NORM_NONE && own.k <= PREPARE_STAGED;
     cuda_launch launch = {
-        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K, rows, 1, PREPARE_THREADS,
-        PREPARE_SHARED};
+        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K,        rows, 1,
+        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0)};
     step_launch(step, &launch, call);
 }
 
@@ -474,11 +476,8 @@ static void embed(cuda_step *step, const cuda_weights *weights) {
                      .scratch = &stream->host,
                      .team = stream->team,
                      .shape = shape};
-    float_mode mode;
     place_runs(step->batch, &stream->host);
-    float_mode_enter(&mode);
     reference_embed(&own);
-    float_mode_leave(&mode);
     uint32_t rows = step->batch->rows;
     send(step, stream->input.hidden, (size_t)rows * stream->width * sizeof(float));
     for (uint32_t t = 0; t < weights->host.rotary_tables; t++) {
@@ -559,12 +558,15 @@ avo_status cuda_start(device_stream *base, device_work work, const device_step *
     if (!send_batch(&step, work))
         return status_fail(error, AVO_ERROR_LIMIT, "the page tables of %u rows are too long",
                            given->batch->rows);
+    float_mode mode; /* the host computes embeddings, angles and factors */
+    float_mode_enter(&mode);
     if (work == DEVICE_FORWARD)
         forward(&step, weights);
     else if (work == DEVICE_HEAD)
         head(&step);
     else
         hidden(&step);
+    float_mode_leave(&mode);
     if (step.result != 0) { /* nothing of it goes on behind the caller's back */
         (void)step.port->operations->wait(step.port, CUDA_QUEUE_STEPS);
         return cuda_status(step.port, step.result, "starting a step", error);

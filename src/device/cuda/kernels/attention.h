@@ -253,18 +253,12 @@ EXACT_INLINE const float *position_source(const position_call *call, const kerne
     return call->value + (row * call->kv_heads + head - call->kv_heads) * size;
 }
 
-EXACT_INLINE void position_load(const kernel_place *at, const float *from, uint32_t size,
-                                float *to) {
-    for (uint32_t i = at->thread; i < size; i += at->threads)
-        to[i] = from[i];
-}
-
 EXACT_INLINE void kernel_position(const position_call *call, kernel_place *at) {
     uint32_t size = call->kv.head_size, type = call->kv.type;
     bool query = at->x < call->heads, value = at->x >= call->heads + call->kv_heads;
     float *x = at->shared, *other = x + CALL_HEAD_MAX;
     float *errors = other + CALL_HEAD_MAX, *lanes = errors + 256, *scales = lanes + 32;
-    CUDA_EACH(at, position_load(at, position_source(call, at), size, x));
+    CUDA_EACH(at, copy_row(at, position_source(call, at), size, x));
     const norm_call *norm = query ? &call->query_norm : &call->key_norm;
     if (!value && norm->kind != CALL_NORM_NONE) {
         NORM_STAGES(at, norm, x, size, lanes);
@@ -334,6 +328,18 @@ EXACT_INLINE bool attend_sees(const attend_desk *desk, uint32_t page, uint32_t *
     return true;
 }
 
+/* A constant `type` is compiled by itself: many loads are then under way at once. */
+EXACT_INLINE float attend_chain(uint32_t type, uint32_t size, const uint8_t *tile, const float *q,
+                                uint32_t slot) {
+    float s = 0.0f;
+#ifdef __CUDA_ARCH__
+#pragma unroll 16
+#endif
+    for (uint32_t d = 0; d < size; d++)
+        s = fmaf(tile_number(type, tile, key_place(type, d, slot)), q[d], s);
+    return s;
+}
+
 EXACT_INLINE float attend_dot(const kv_call *kv, const uint8_t *tile, const uint8_t *query,
                               uint32_t slot) {
     if (kv->type == CALL_KV_INT8) {
@@ -345,13 +351,8 @@ EXACT_INLINE float attend_dot(const kv_call *kv, const uint8_t *tile, const uint
         return (float)sum * scale;
     }
     const float *q = (const float *)(const void *)query;
-    float s = 0.0f;
-#ifdef __CUDA_ARCH__
-#pragma unroll 8
-#endif
-    for (uint32_t d = 0; d < kv->head_size; d++)
-        s = fmaf(tile_number(kv->type, tile, key_place(kv->type, d, slot)), q[d], s);
-    return s;
+    return kv->type == CALL_KV_F16 ? attend_chain(CALL_KV_F16, kv->head_size, tile, q, slot)
+                                   : attend_chain(kv->type, kv->head_size, tile, q, slot);
 }
 
 EXACT_INLINE void attend_score(const attend_rows_call *call, const kernel_place *at,
@@ -449,17 +450,26 @@ EXACT_INLINE void attend_round(const kernel_place *at, const attend_desk *desk) 
     desk->weight[at->thread] = largest < 1e-30f || u != u ? 0.0f : (float)exact_nearest(u);
 }
 
+EXACT_INLINE float attend_add(uint32_t type, uint32_t stride, const uint8_t *tile,
+                              const float *weight, uint32_t d, uint32_t from, uint32_t to,
+                              float acc) {
+#ifdef __CUDA_ARCH__
+#pragma unroll 16
+#endif
+    for (uint32_t i = from; i < to; i++)
+        acc = fmaf(tile_number(type, tile, value_place(type, stride, d, i)), weight[i], acc);
+    return acc;
+}
+
 /* acc behind one page, of one dimension. */
 EXACT_INLINE float attend_page_values(const kv_call *kv, const attend_desk *desk,
                                       const uint8_t *tile, uint32_t page, uint32_t d, uint32_t from,
                                       uint32_t to, float acc) {
     const float *weight = desk->weight + page * CALL_PAGE;
-    if (kv->type != CALL_KV_INT8) {
-        for (uint32_t i = from; i < to; i++)
-            acc = fmaf(tile_number(kv->type, tile, value_place(kv->type, kv->value_stride, d, i)),
-                       weight[i], acc);
-        return acc;
-    }
+    if (kv->type == CALL_KV_F16)
+        return attend_add(CALL_KV_F16, kv->value_stride, tile, weight, d, from, to, acc);
+    if (kv->type != CALL_KV_INT8)
+        return attend_add(kv->type, kv->value_stride, tile, weight, d, from, to, acc);
     float largest = desk->page_weight[page];
     if (largest < 1e-30f)
         return acc;
@@ -520,7 +530,7 @@ EXACT_INLINE void kernel_attend(const attend_rows_call *call, kernel_place *at) 
     CUDA_EACH(at, attend_divide(at, &desk, size));
     if (kv_scaled(call->kv.type))
         HEAD_ROTATE_STAGES(at, size, desk.total, desk.other);
-    CUDA_EACH(at, position_load(at, desk.total, size, call->out + place * size));
+    CUDA_EACH(at, copy_row(at, desk.total, size, call->out + place * size));
 }
 
 #endif

@@ -74,6 +74,7 @@ typedef struct prepare_call {
     const float *gate;     /* like x; NULL: none */
     const float *factor;   /* [rows] multiplies x; NULL: 1 */
     uint32_t k;
+    uint32_t staged;                /* shared memory has room for the whole row */
     uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
     norm_call norm;
 } prepare_call;

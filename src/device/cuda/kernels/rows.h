@@ -58,6 +58,12 @@ EXACT_INLINE float norm_apply(const norm_call *norm, uint32_t row, uint32_t i, f
     return biased ? y + bias : y;
 }
 
+/* By all threads. */
+EXACT_INLINE void copy_row(const kernel_place *at, const float *from, uint32_t count, float *to) {
+    for (uint32_t i = at->thread; i < count; i += at->threads)
+        to[i] = from[i];
+}
+
 /* The sums of a row; two stages. */
 #define NORM_STAGES(at, norm, x, width, lanes)                                                     \
     do {                                                                                           \
@@ -92,6 +98,8 @@ EXACT_INLINE void kernel_norm(const norm_rows_call *call, kernel_place *at) {
 
 /* Shared memory of a block: sums of the norm, numbers twice, and what each 16 of them give. */
 #define PREPARE_SHARED ((NORM_SHARED + 2 * PREPARE_K + 32) * 4)
+/* Behind it a copy of the row, where it is that short: sixteen threads add it up, and wait less. */
+#define PREPARE_STAGED 8192
 
 EXACT_INLINE void prepare_load(const prepare_call *call, const kernel_place *at, const float *x,
                                const float *gate, float *numbers) {
@@ -225,8 +233,13 @@ EXACT_INLINE void kernel_prepare(const prepare_call *call, kernel_place *at) {
     float *numbers = at->shared + NORM_SHARED, *other = numbers + PREPARE_K;
     uint32_t *largest = (uint32_t *)(void *)(other + PREPARE_K);
     int32_t *sums = (int32_t *)(void *)(largest + 16);
-    if (call->norm.kind != CALL_NORM_NONE)
+    if (call->norm.kind != CALL_NORM_NONE && call->staged) {
+        float *row_copy = at->shared + PREPARE_SHARED / 4;
+        CUDA_EACH(at, copy_row(at, x, call->k, row_copy));
+        NORM_STAGES(at, &call->norm, row_copy, call->k, at->shared);
+    } else if (call->norm.kind != CALL_NORM_NONE) {
         NORM_STAGES(at, &call->norm, x, call->k, at->shared);
+    }
     CUDA_EACH(at, prepare_load(call, at, x, gate, numbers));
     if (call->out.form == CALL_FLOAT) {
         CUDA_EACH(at, prepare_copy(call, at, numbers));
