@@ -1,8 +1,8 @@
 /* Attention: positions into queries and pages, then one block for each head of each row, which
  * walks the row's splits of 256 positions and joins them in order. Formulas:
  * device/cpu/attention.h; tiles: device/kv_tile.h. */
-#ifndef AVO_DEVICE_CUDA_ATTENTION_H
-#define AVO_DEVICE_CUDA_ATTENTION_H
+#ifndef AVO_DEVICE_CUDA_KERNELS_ATTENTION_H
+#define AVO_DEVICE_CUDA_KERNELS_ATTENTION_H
 
 #include "device/cuda/kernels/rows.h"
 

@@ -1,7 +1,7 @@
 /* What kernels are given: plain structures that the host fills and passes by value. Pointers are
  * device addresses. Compiled as C by the host and as C++ by nvcc. */
-#ifndef AVO_DEVICE_CUDA_CALLS_H
-#define AVO_DEVICE_CUDA_CALLS_H
+#ifndef AVO_DEVICE_CUDA_KERNELS_CALLS_H
+#define AVO_DEVICE_CUDA_KERNELS_CALLS_H
 
 #include "device/exact/panel.h"
 

@@ -1,7 +1,7 @@
 /* Behind the products: the highest logits and the sums of exponentials, and what adapters do to
  * single outputs. */
-#ifndef AVO_DEVICE_CUDA_HEAD_H
-#define AVO_DEVICE_CUDA_HEAD_H
+#ifndef AVO_DEVICE_CUDA_KERNELS_HEAD_H
+#define AVO_DEVICE_CUDA_KERNELS_HEAD_H
 
 #include "device/cuda/kernels/calls.h"
 #include "device/cuda/kernels/place.h"

@@ -2,8 +2,8 @@
  * (A8R: 256 k) do not depend on their order, so warps share them out; each leaves a pair of factors
  * in shared memory, and one warp per row of x adds up their products in the order of k, by fma.
  * Floats are one chain of fma per output. Formulas: device/cpu/activation.h. */
-#ifndef AVO_DEVICE_CUDA_LINEAR_H
-#define AVO_DEVICE_CUDA_LINEAR_H
+#ifndef AVO_DEVICE_CUDA_KERNELS_LINEAR_H
+#define AVO_DEVICE_CUDA_KERNELS_LINEAR_H
 
 #include "device/cuda/kernels/calls.h"
 #include "device/cuda/kernels/place.h"

@@ -2,8 +2,8 @@
  * compute one block: code of a block, in which CUDA_EACH is a stage that every thread computes,
  * with a barrier behind it. Outside of stages everything is the same for all threads of a block,
  * and nothing is kept in variables from one stage to the next but in memory. */
-#ifndef AVO_DEVICE_CUDA_PLACE_H
-#define AVO_DEVICE_CUDA_PLACE_H
+#ifndef AVO_DEVICE_CUDA_KERNELS_PLACE_H
+#define AVO_DEVICE_CUDA_KERNELS_PLACE_H
 
 #include "device/exact/inline.h"
 

@@ -1,7 +1,7 @@
 /* Kernels over rows: norms, and activations into the forms that products read. Formulas:
  * device/cpu/activation.h. */
-#ifndef AVO_DEVICE_CUDA_ROWS_H
-#define AVO_DEVICE_CUDA_ROWS_H
+#ifndef AVO_DEVICE_CUDA_KERNELS_ROWS_H
+#define AVO_DEVICE_CUDA_KERNELS_ROWS_H
 
 #include "device/cuda/kernels/calls.h"
 #include "device/cuda/kernels/place.h"
@@ -12,22 +12,28 @@
 /* Shared memory of a norm: sums of 16 lanes, twice. */
 #define NORM_SHARED 32
 
-/* Of 16 threads. */
-EXACT_INLINE void norm_sum(const float *x, uint32_t width, uint32_t lane, float *lanes) {
-    float sum = 0.0f;
-    for (uint32_t i = lane; i < width; i += 16)
-        sum += x[i];
-    lanes[lane] = sum;
-}
+#define NORM_TOGETHER 16 /* numbers of a lane that are loaded before they are added up */
 
-EXACT_INLINE void norm_squares(const float *x, uint32_t width, float mean, uint32_t lane,
-                               float *lanes) {
+/* Of 16 threads: Σ x, or Σ (x − mean)², of every sixteenth number. */
+EXACT_INLINE void norm_lane(const float *x, uint32_t width, bool squares, float mean, uint32_t lane,
+                            float *lanes) {
     float sum = 0.0f;
+    uint32_t i = lane;
+    for (; i + 16 * (NORM_TOGETHER - 1) < width; i += 16 * NORM_TOGETHER) {
+        float own[NORM_TOGETHER];
 #ifdef __CUDA_ARCH__
-#pragma unroll 8
+#pragma unroll
 #endif
-    for (uint32_t i = lane; i < width; i += 16)
-        sum = fmaf(x[i] - mean, x[i] - mean, sum);
+        for (uint32_t j = 0; j < NORM_TOGETHER; j++)
+            own[j] = x[i + 16 * j];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t j = 0; j < NORM_TOGETHER; j++)
+            sum = squares ? fmaf(own[j] - mean, own[j] - mean, sum) : sum + own[j];
+    }
+    for (; i < width; i += 16)
+        sum = squares ? fmaf(x[i] - mean, x[i] - mean, sum) : sum + x[i];
     lanes[lane] = sum;
 }
 
@@ -68,9 +74,11 @@ EXACT_INLINE void copy_row(const kernel_place *at, const float *from, uint32_t c
 #define NORM_STAGES(at, norm, x, width, lanes)                                                     \
     do {                                                                                           \
         if ((norm)->kind == CALL_NORM_LAYER)                                                       \
-            CUDA_EACH(at, if ((at)->thread < 16) norm_sum(x, width, (at)->thread, lanes));         \
-        CUDA_EACH(at, if ((at)->thread < 16) norm_squares(x, width, norm_mean(norm, width, lanes), \
-                                                          (at)->thread, (lanes) + 16));            \
+            CUDA_EACH(at, if ((at)->thread < 16)                                                   \
+                              norm_lane(x, width, false, 0.0f, (at)->thread, lanes));              \
+        CUDA_EACH(at,                                                                              \
+                  if ((at)->thread < 16) norm_lane(x, width, true, norm_mean(norm, width, lanes),  \
+                                                   (at)->thread, (lanes) + 16));                   \
     } while (0)
 
 EXACT_INLINE void norm_write(const norm_rows_call *call, const kernel_place *at, const float *x,
@@ -164,9 +172,14 @@ EXACT_INLINE void prepare_largest(const kernel_place *at, const float *numbers, 
     largest[at->thread] = most;
 }
 
+/* 16 bytes at once; they begin at a multiple of 16. */
 EXACT_INLINE void write_words(const int32_t *number, int8_t *out) {
-    for (int i = 0; i < 16; i++)
-        out[i] = (int8_t)number[i];
+    exact_words all;
+    for (int i = 0; i < 4; i++)
+        all.word[i] = (uint32_t)(uint8_t)number[4 * i] | (uint32_t)(uint8_t)number[4 * i + 1] << 8 |
+                      (uint32_t)(uint8_t)number[4 * i + 2] << 16 |
+                      (uint32_t)(uint8_t)number[4 * i + 3] << 24;
+    *(exact_words *)(void *)out = all;
 }
 
 /* Of 16 threads: 16 numbers into the form, and their sum. */
