@@ -269,6 +269,66 @@ static void long_sessions_have_the_bits_of_the_processor(void **state) {
     }
 }
 
+/* ---- Adapters ---- */
+
+#define ADAPTED 12 /* tokens */
+
+static float *compute_adapted(avo_model *model, avo_adapter *adapter, const char *device,
+                              uint32_t vocabulary) {
+    static const int32_t ids[ADAPTED] = {1, 5, 9, 3, 7, 11, 2, 4, 6, 8, 10, 12};
+    model_case given = {NULL, "f16", ADAPTED};
+    avo_engine *engine = open_engine(model, &given, device, 32);
+    avo_adapter_use use = {adapter, 0.75f};
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    avo_session *session;
+    avo_error error = {0};
+    float *logits = malloc((size_t)ADAPTED * vocabulary * sizeof(float));
+    assert_non_null(logits);
+    options.adapters = &use;
+    options.adapter_count = 1;
+    assert_ok_error(avo_session_open(engine, &options, &session, &error), &error);
+    compute(engine, session, ids, ADAPTED, 5, vocabulary, logits);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return logits;
+}
+
+/* Every pair of an adapter and a model that fit: low rank, gains, offsets, norms, embeddings. */
+static void adapters_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const adapters[] = {"all-linear",  "bias-all",        "dora",
+                                           "dora-bias",   "dora-conv1d",     "conv1d",
+                                           "embedding",   "embedding-gemma", "embedding-head",
+                                           "saved-norms", "saved-linear",    "rank-forty"};
+    static const char *const models[] = {"llama2", "llama3", "gpt2", "gemma3", "qwen2"};
+    uint32_t compared = 0;
+    for (size_t i = 0; i < 60; i++) {
+        char name[128], path[512];
+        avo_model *model;
+        avo_adapter *adapter;
+        avo_error error = {0};
+        avo_model_info info = {.size = sizeof(info)};
+        snprintf(name, sizeof(name), "models/%s", models[i % 5]);
+        assert_ok_error(avo_model_open(test_fixture_path(name), NULL, &model, &error), &error);
+        avo_model_describe(model, &info);
+        snprintf(name, sizeof(name), "adapters/%s", adapters[i / 5]);
+        snprintf(path, sizeof(path), "%s", test_fixture_path(name));
+        if (avo_adapter_open(model, path, NULL, &adapter, &error) == AVO_OK) {
+            float *wanted = compute_adapted(model, adapter, "cpu", info.vocabulary);
+            float *found = compute_adapted(model, adapter, card(), info.vocabulary);
+            if (memcmp(wanted, found, (size_t)ADAPTED * info.vocabulary * sizeof(float)) != 0)
+                fail_msg("%s on %s: other bits", adapters[i / 5], models[i % 5]);
+            free(wanted);
+            free(found);
+            avo_adapter_close(adapter);
+            compared++;
+        }
+        avo_model_close(model);
+    }
+    print_message("  %u pairs compared\n", compared);
+    assert_true(compared >= 5);
+}
+
 /* ---- Failures ---- */
 
 static avo_status answer(avo_model *model, const char *device, avo_error *error) {
@@ -426,6 +486,7 @@ int main(void) {
         cmocka_unit_test(every_architecture_has_the_bits_of_the_processor),
         cmocka_unit_test(every_type_has_the_bits_of_the_processor),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
+        cmocka_unit_test(adapters_have_the_bits_of_the_processor),
         cmocka_unit_test(a_call_that_fails_fails_what_needed_it),
         cmocka_unit_test(a_driver_that_cannot_is_refused),
     };
