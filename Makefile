@@ -9,7 +9,7 @@ BOOT    := tools/bootstrap
 export PROMPT
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm exactness format lint tidy graph install uninstall clean help
+.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -40,6 +40,9 @@ tsan: ## the tests with threads under ThreadSanitizer
 test-arm: ## cross-compile for 64-bit ARM and run the tests in C and some golden answers with qemu
 	@$(BOOT) run arm
 	@tools/check arm-all
+
+test-cuda: build ## the tests of the CUDA device on this machine's card; says so where there is none
+	@tools/test_cuda $(BUILD)
 
 fuzz: ## every fuzz entry for SECONDS=60 each, or TARGET=name alone; the corpus stays in build-fuzz/
 	@$(BOOT) test

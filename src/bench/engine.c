@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_ROWS 512 /* of a prompt, at most */
+#define UNKNOWN_RATE 1e30
+#define STEP_ROWS    512 /* of a prompt, at most */
 
 /* Everything that one number of threads needs. */
 typedef struct runner {
@@ -145,6 +146,20 @@ static avo_status measure_once(runner *r, const bench_case *c, double *seconds, 
     return AVO_OK;
 }
 
+/* A device without threads of the host measures itself how fast it reads; its arithmetic has no
+ * limit that is known. */
+static avo_status measure_limits(runner *r, machine_limits *limits, avo_error *error) {
+    const device_info *device = engine_device(r->engine);
+    if (device->cpu.threads > 0)
+        return bench_machine_measure(r->machine, device->name, r->threads, limits, error);
+    *limits = (machine_limits){.table = {.isa = device->name,
+                                         .integer = {.name = "not measured"},
+                                         .floating = {.name = "not measured"}},
+                               .integer_operations = UNKNOWN_RATE,
+                               .floating_operations = UNKNOWN_RATE};
+    return avo_engine_measure(r->engine, &limits->read_bytes, error);
+}
+
 static avo_status measure_case(runner *r, const bench_case *c, avo_error *error) {
     const char *backend = engine_device(r->engine)->name;
     bench_sample samples[BENCH_REPEATS_MAX];
@@ -154,7 +169,7 @@ static avo_status measure_case(runner *r, const bench_case *c, avo_error *error)
     for (uint32_t i = 0; i < r->options->repeats; i++) {
         r->repeat = i;
         AVO_TRY(go_on(r, error));
-        AVO_TRY(bench_machine_measure(r->machine, backend, r->threads, &samples[i].limits, error));
+        AVO_TRY(measure_limits(r, &samples[i].limits, error));
         AVO_TRY(measure_once(r, c, &samples[i].seconds, error));
     }
     limit_work work = {0};

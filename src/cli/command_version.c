@@ -3,6 +3,7 @@
 
 #include "base/cpu.h"
 #include "base/region.h"
+#include "device/cuda/port.h"
 #include "device/device.h"
 
 #ifndef AVO_BUILD_COMPILER
@@ -18,6 +19,7 @@ typedef struct build_facts {
     char processor[128];
     char features[256];
     char isas[128];
+    char cuda[128];             /* why there is no such device; "": there is */
     const char *isa, *isa_from; /* as device_asked says */
     cpu_threads threads;
     char reason[128]; /* why so many threads */
@@ -34,6 +36,7 @@ static int print_json(const build_facts *facts) {
     json_member_string(w, "isa", facts->isa);
     json_member_string(w, "isas", facts->isas);
     json_member_string(w, "features", facts->features);
+    json_member_string(w, "cuda", facts->cuda[0] == '\0' ? "available" : facts->cuda);
     json_member_string(w, "threads_from", facts->reason);
     json_member_u64(w, "threads", facts->threads.usable);
     json_member_u64(w, "processors", facts->threads.affinity);
@@ -53,9 +56,18 @@ static void print_facts(const build_facts *facts) {
     bool best = strcmp(facts->isa_from, "best") == 0;
     printf("device      %s (%s%s; of: %s)\n", facts->isa,
            best ? "the fastest available" : "forced by ", best ? "" : facts->isa_from, facts->isas);
+    printf("CUDA        %s\n", facts->cuda[0] == '\0' ? "available" : facts->cuda);
     printf("threads     %u (%s)\n", facts->threads.usable, facts->reason);
     printf("NUMA nodes  %u\n", facts->threads.nodes);
     printf("huge pages  %s\n", huge_pages_name(huge_pages_under("")));
+}
+
+/* What the build or the machine lacks. */
+static void find_cuda(char *text, size_t capacity) {
+    avo_error error = {0};
+    text[0] = '\0';
+    if (cuda_available(&error) != AVO_OK)
+        snprintf(text, capacity, "%.100s", error.text);
 }
 
 static int run(int argc, char **argv) {
@@ -74,6 +86,7 @@ static int run(int argc, char **argv) {
     avo_error error = {0};
     if (device_find(device_asked(NULL, &facts.isa_from), &facts.isa, &error) != AVO_OK)
         return cli_fail(&error);
+    find_cuda(facts.cuda, sizeof(facts.cuda));
     if (json)
         return print_json(&facts);
     print_facts(&facts);

@@ -7,7 +7,7 @@
 
 /* As OPTION_CHOICE and OPTION_DEVICE have them. */
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
-#define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx|neon"
+#define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx|neon|cuda"
 
 /* Adds the options whose targets are `options`' fields; their strings are not copied. */
 void engine_flags_specs(avo_engine_options *options, option_table *table);

@@ -4,6 +4,8 @@
 #include "device/driver.h"
 
 #include "device/cpu/cpu.h"
+#include "device/cuda/cuda.h"
+#include "device/test/cuda_emulated.h"
 #include "device/test/remote.h"
 
 #include <assert.h>
@@ -15,6 +17,8 @@
 const device_driver *const *device_drivers(void) {
     static const device_driver *const drivers[] = {
         &device_remote,
+        &device_cuda_emulated,
+        &device_cuda,
         &cpu_driver_reference,
 #define X(set) &cpu_driver_##set,
         AVO_KERNEL_LIST

@@ -64,8 +64,8 @@ const linear_view *run_matrix(const model_view *model, uint32_t layer, adapter_m
 
 /* ---- Norms ---- */
 
-static const adapter_norm *norm_of(const adapter_view *adapter, uint32_t layer,
-                                   adapter_norm_place place) {
+const adapter_norm *run_norm_of(const adapter_view *adapter, uint32_t layer,
+                                adapter_norm_place place) {
     if (place == ADAPTER_FINAL_NORM)
         return &adapter->final_norm;
     const adapter_layer *own = &adapter->layer[layer];
@@ -112,7 +112,7 @@ norm_view run_norm(const batch_view *batch, uint32_t row, uint32_t layer, adapte
         const adapter_run *run = &batch->run[own_runs[i]];
         if (!run->adapter->norms)
             continue;
-        const adapter_norm *own = norm_of(run->adapter, layer, place);
+        const adapter_norm *own = run_norm_of(run->adapter, layer, place);
         float factor = run_factor(run, row);
         norm.weight = add_weights(base->weight, norm.weight, own->weight, factor, width, room);
         norm.bias = add_weights(base->bias, norm.bias, own->bias, factor, width, room + width);

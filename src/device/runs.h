@@ -42,6 +42,9 @@ typedef enum adapter_norm_place {
     ADAPTER_FINAL_NORM /* `layer` does not matter */
 } adapter_norm_place;
 
+/* What an adapter adds to the norm at a place. */
+const adapter_norm *run_norm_of(const adapter_view *adapter, uint32_t layer,
+                                adapter_norm_place place);
 /* The base's norm as a row of the batch sees it: with what the row's adapters add to it, written
  * into `room` (2 · width floats) where that is anything. */
 norm_view run_norm(const batch_view *batch, uint32_t row, uint32_t layer, adapter_norm_place place,

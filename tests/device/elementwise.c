@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/random.h"
-#include "device/cpu/plain/fused_math.h"
+#include "device/exact/math.h"
 #include "support/op_tables.h"
 
 #include <math.h>

@@ -17,7 +17,7 @@ static float *compute(const fixture *fixture, const char *path, const char *isa,
     float *logits = malloc((size_t)fixture->positions * fixture->vocabulary * sizeof(float));
     assert_non_null(logits);
     fixture_engine_open(&opened, path, isa, fixture->positions, 1, threads);
-    assert_string_equal(avo_engine_device(opened.engine), test_device_is_remote() ? "remote" : isa);
+    assert_string_equal(avo_engine_device(opened.engine), test_device_name(isa));
     fixture_compute(&opened, fixture->ids, fixture->positions, fixture->vocabulary, logits);
     fixture_engine_close(&opened);
     return logits;

@@ -72,9 +72,24 @@ void fixture_close(fixture *fixture) {
     file_map_close(&fixture->logits_file);
 }
 
-bool test_device_is_remote(void) {
+/* NULL: none in particular. */
+static const char *wanted_device(void) {
     const char *wanted = getenv("AVO_TEST_DEVICE");
-    return wanted != NULL && strcmp(wanted, "remote") == 0;
+    return wanted != NULL && wanted[0] != '\0' ? wanted : NULL;
+}
+
+bool test_device_is_remote(void) {
+    return wanted_device() != NULL;
+}
+
+bool test_device_has_threads(void) {
+    return wanted_device() == NULL || strcmp(wanted_device(), "remote") == 0;
+}
+
+const char *test_device_name(const char *isa) {
+    const char *wanted = wanted_device();
+    return wanted == NULL || (strcmp(wanted, "remote") != 0 && strcmp(isa, "ref") == 0) ? isa
+                                                                                        : wanted;
 }
 
 const char *test_device(const char *isa) {
@@ -85,6 +100,8 @@ const char *test_device(const char *isa) {
                                            {"neon", "remote:neon,delay=50"}};
     if (!test_device_is_remote())
         return isa;
+    if (strcmp(wanted_device(), "remote") != 0)
+        return isa != NULL && strcmp(isa, "ref") == 0 ? isa : wanted_device();
     for (size_t i = 0; isa != NULL && i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(isa, names[i][0]) == 0)
             return names[i][1];

@@ -33,10 +33,15 @@ const void *fixture_npy(file_map *map, const char *relative, const char *descr, 
                         uint32_t shape[2]);
 
 /* The device that a test opens an engine with: `isa` itself (NULL: none in particular), or with
- * AVO_TEST_DEVICE=remote the remote test device in front of it. The text lives for ever. */
+ * AVO_TEST_DEVICE=remote the remote test device in front of it, or another device that it names in
+ * the place of all but the reference. The text lives for ever. */
 const char *test_device(const char *isa);
-/* AVO_TEST_DEVICE=remote: device memory is not the host's. */
+/* AVO_TEST_DEVICE is set: device memory is not the host's. */
 bool test_device_is_remote(void);
+/* Its steps are computed by threads of the host. */
+bool test_device_has_threads(void);
+/* The name that an engine then says it has. */
+const char *test_device_name(const char *isa);
 
 /* The instruction sets that this machine can run, "ref" first. */
 typedef struct fixture_isas {

@@ -36,6 +36,7 @@
 #ifndef AVO_DEVICE_CPU_ATTENTION_H
 #define AVO_DEVICE_CPU_ATTENTION_H
 
+#include "device/exact/math.h"
 #include "device/kv_tile.h"
 
 /* device_kv as kernels see it. */
@@ -61,17 +62,6 @@ static inline uint8_t *kv_head(const kv_view *kv, uint32_t page, uint32_t layer,
 #define ATTEND_TINY        1e-30f
 #define ATTEND_WEIGHT_MAX  255.0f
 #define ATTEND_LOG2E       1.44269504f
-
-/* Coefficients of r … r⁵; that of r⁰ is 1. */
-#define ATTEND_EXP2_1 0.693147004f
-#define ATTEND_EXP2_2 0.240222424f
-#define ATTEND_EXP2_3 0.0555073358f
-#define ATTEND_EXP2_4 0.00967151299f
-#define ATTEND_EXP2_5 0.00132647273f
-/* Added and taken away, it rounds to an integer n and leaves n + 127 in the last bits. */
-#define ATTEND_EXP2_ROUND 12583039.0f
-#define ATTEND_EXP2_LOW   (-126.0f)
-#define ATTEND_EXP2_MAX   126.0f
 
 /* A state: acc[head_size rounded up to 16], m, l, and unused up to a whole line. */
 static inline size_t attend_state_floats(uint32_t head_size) {

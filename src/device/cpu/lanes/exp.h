@@ -1,4 +1,4 @@
-/* exp, sigmoid and tanh in 16 lanes; plain/fused_math.h has the same functions for one number, to
+/* exp, sigmoid and tanh in 16 lanes; device/exact/math.h has the same functions for one number, to
  * the bit. Included by files of an ISA folder, behind its vec16.h. */
 #ifndef AVO_DEVICE_CPU_LANES_EXP_H
 #define AVO_DEVICE_CPU_LANES_EXP_H

@@ -17,27 +17,6 @@ static void plain_rotate(const rotary_table *table, const float *cosine, const f
     }
 }
 
-/* ---- exp2 ---- */
-
-static float exp2_of(float x) {
-    if (x < ATTEND_EXP2_LOW)
-        return 0.0f;
-    float sum = x + ATTEND_EXP2_ROUND;
-    float r = x - (sum - ATTEND_EXP2_ROUND);
-    float p = ATTEND_EXP2_5;
-    p = fmaf(p, r, ATTEND_EXP2_4);
-    p = fmaf(p, r, ATTEND_EXP2_3);
-    p = fmaf(p, r, ATTEND_EXP2_2);
-    p = fmaf(p, r, ATTEND_EXP2_1);
-    p = fmaf(p, r, 1.0f);
-    uint32_t bits;
-    memcpy(&bits, &sum, sizeof(bits));
-    bits <<= 23;
-    float power;
-    memcpy(&power, &bits, sizeof(power));
-    return p * power;
-}
-
 /* ---- The query: [head_size] floats; INT8: [head_size] bytes, and the scale as a float behind
  * head_size rounded up to 64 ---- */
 
@@ -95,7 +74,7 @@ static void scores_of(const attend_call *call, const uint8_t *head, const uint8_
             s *= key_scale[slot];
         if (call->softcap > 0.0f)
             s = (call->softcap * ATTEND_LOG2E) *
-                (1.0f - 2.0f / (exp2_of(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
+                (1.0f - 2.0f / (exact_exp2(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
         scores[slot] = s;
     }
 }
@@ -109,7 +88,7 @@ static void weigh(row_state *state, uint32_t size, float *scores) {
         largest = scores[i] > largest ? scores[i] : largest;
     }
     if (over) {
-        float factor = exp2_of(state->largest - largest);
+        float factor = exact_exp2(state->largest - largest);
         for (uint32_t i = 0; i < 16; i++)
             state->sums[i] *= factor;
         for (uint32_t d = 0; d < size; d++)
@@ -117,7 +96,7 @@ static void weigh(row_state *state, uint32_t size, float *scores) {
         state->largest = largest;
     }
     for (uint32_t i = 0; i < KV_PAGE_TOKENS; i++) {
-        scores[i] = exp2_of(scores[i] - state->largest);
+        scores[i] = exact_exp2(scores[i] - state->largest);
         state->sums[i % 16] += scores[i];
     }
 }
@@ -203,8 +182,8 @@ static void plain_attend(const attend_call *call) {
 static void plain_attend_join(uint32_t head_size, const float *part, float *total) {
     size_t at = kv_value_stride(head_size);
     float largest = total[at] > part[at] ? total[at] : part[at];
-    float f = exp2_of(total[at] - largest);
-    float g = exp2_of(part[at] - largest);
+    float f = exact_exp2(total[at] - largest);
+    float g = exact_exp2(part[at] - largest);
     for (uint32_t d = 0; d < head_size; d++)
         total[d] = fmaf(part[d], g, total[d] * f);
     total[at] = largest;

@@ -2,9 +2,8 @@
  * computes, one number at a time. */
 #include "device/cpu/plain/plain_int.h"
 
-#include "base/mathd.h"
 #include "base/mathf.h"
-#include "device/cpu/plain/fused_math.h"
+#include "device/exact/math.h"
 
 static void plain_norm(const norm_view *norm, const float *x, uint32_t width, float *out) {
     if (norm->kind == NORM_NONE) {
@@ -29,26 +28,10 @@ static void plain_norm(const norm_view *norm, const float *x, uint32_t width, fl
     }
 }
 
-static float plain_activation(activation_kind kind, float x) {
-    switch (kind) {
-    case ACTIVATION_SILU:
-        return x * fused_sigmoid(x);
-    case ACTIVATION_GELU_TANH: {
-        float inner = 0.797884561f * fmaf(0.044715f * x * x, x, x);
-        return 0.5f * x * (1.0f + fused_tanh(inner));
-    }
-    case ACTIVATION_GELU_ERF:
-        return (float)(0.5 * (double)x * (1.0 + mathd_erf((double)x * 0.70710678118654752)));
-    case ACTIVATION_RELU:
-        return x > 0.0f ? x : 0.0f;
-    }
-    return x;
-}
-
 static void plain_activate(activation_kind kind, const float *gate, float *up, size_t count) {
     for (size_t i = 0; i < count; i++)
         up[i] =
-            gate != NULL ? plain_activation(kind, gate[i]) * up[i] : plain_activation(kind, up[i]);
+            gate != NULL ? exact_activation(kind, gate[i]) * up[i] : exact_activation(kind, up[i]);
 }
 
 static void plain_add_scaled(const float *x, float scale, float *hidden, size_t count) {

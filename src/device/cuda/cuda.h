@@ -1,0 +1,146 @@
+/* The CUDA device: exact arithmetic, the same bits as the CPU devices but ref, so that sessions,
+ * pages and prefixes move between them. Kernels are in kernels/; everything here is host code.
+ *
+ * A step: the host looks up embeddings and computes angles as CPU devices do, one block of inputs
+ * goes to the card, kernels run in order in one queue, results come back. KV pages, weights,
+ * adapters and scratch are the card's memory; embeddings stay in the host's. */
+#ifndef AVO_DEVICE_CUDA_CUDA_H
+#define AVO_DEVICE_CUDA_CUDA_H
+
+#include "base/arena.h"
+#include "base/team.h"
+#include "device/cpu/activation.h"
+#include "device/cpu/backend.h"
+#include "device/cuda/port.h"
+#include "device/driver.h"
+
+extern const device_driver device_cuda;
+
+typedef struct cuda_device {
+    device base;
+    cuda_port *port;
+} cuda_device;
+
+static inline cuda_device *cuda_of(device *device) {
+    return (cuda_device *)(void *)device;
+}
+
+/* With a port, which the device then owns, whether this succeeds or not. */
+AVO_MUST_USE avo_status cuda_open_with(const device_driver *driver, const device_options *options,
+                                       cuda_port *port, device **out, avo_error *error);
+
+/* ---- Copies that are complete when they return ---- */
+
+AVO_MUST_USE avo_status cuda_copy_in(cuda_device *cuda, uint8_t *to, const void *from, size_t bytes,
+                                     avo_error *error);
+AVO_MUST_USE avo_status cuda_copy_out(cuda_device *cuda, void *to, const uint8_t *from,
+                                      size_t bytes, avo_error *error);
+
+/* ---- Types ---- */
+
+/* False for floats and Q4R, which have kernels of their own. */
+bool cuda_shape_of(quant_type type, exact_shape *shape);
+/* The kernel of products with the type; CUDA_KERNELS: there is none. */
+cuda_kernel cuda_linear_kernel(quant_type type);
+
+/* ---- Weights and adapters ---- */
+
+typedef struct cuda_weights {
+    device_weights base;
+    model_view host; /* embeddings and rotation tables, where the host reads them */
+    arena arena;
+    uint8_t *memory; /* of the card */
+} cuda_weights;
+
+AVO_MUST_USE avo_status cuda_weights_plan(const device *device, const weights_source *source,
+                                          weights_plan *plan, avo_error *error);
+AVO_MUST_USE avo_status cuda_weights_open(device_stream *stream, const weights_source *source,
+                                          device_weights **out, avo_error *error);
+void cuda_weights_close(device_weights *weights);
+AVO_MUST_USE avo_status cuda_adapter_open(device *device, const adapter_view *view,
+                                          const model_view *model, device_adapter *out,
+                                          avo_error *error);
+void cuda_adapter_close(device *device, device_adapter *adapter);
+
+/* ---- Streams ---- */
+
+/* Device addresses of a stream's buffers, [rows_max] rows unless said otherwise. */
+typedef struct cuda_scratch {
+    float *hidden, *normed, *query, *key, *value, *attended, *gate, *up, *projected;
+    uint8_t *query_form;          /* [rows][heads][attend_query_stride] */
+    uint8_t *form[PRODUCT_FORMS]; /* activation_bytes(rows_max, longest input) */
+    float *low_rank;              /* [rows][rank] A·x of one run and matrix */
+    uint8_t *low_rank_form;
+    float *logits; /* [head_rows][vocabulary] */
+    head_sum *sums;
+    float *chunk_logit;
+    int32_t *chunk_token;
+    uint32_t *chunk_count;
+    head_top *top; /* [head_rows] */
+    float *tap;    /* [taps][rows][width] */
+    uint8_t *input;
+} cuda_scratch;
+
+/* Inputs of a step: laid out in host memory and copied to the same places on the card. */
+typedef struct cuda_input {
+    size_t hidden, cosine, sine, position, row_pages, pages, logit_row, target;
+    size_t tables; /* of adapters: rewound when it is full */
+    size_t bytes;
+} cuda_input;
+
+typedef struct cuda_stream {
+    device_stream base;
+    stream_shape shape; /* its model is the caller's and not read again */
+    uint32_t width, vocabulary, chunks;
+    team *team; /* of one: the host's part */
+    uint8_t *memory;
+    size_t memory_bytes;
+    cuda_scratch scratch;
+    cuda_input input;
+    size_t tables_used;
+    uint8_t *host_input; /* pinned */
+    /* The host's part of a step. */
+    scratch_view host;
+    uint8_t *host_scratch;
+    size_t host_scratch_bytes;
+    /* Results. */
+    uint8_t *host_output; /* pinned: tops, then sums */
+    logit_top *top;       /* [head_rows] */
+    float *logits;        /* [logits_max][vocabulary] */
+    float *rows;          /* [rows_max][width] */
+    size_t top_bytes, logits_bytes, rows_bytes;
+    uint32_t top_rows; /* that the work in flight computes */
+} cuda_stream;
+
+static inline cuda_stream *cuda_stream_of(device_stream *stream) {
+    return (cuda_stream *)(void *)stream;
+}
+
+/* Bytes on the card, and where everything is; memory NULL: sizes alone. False when they wrap. */
+bool cuda_scratch_lay(const stream_shape *shape, uint8_t *memory, cuda_scratch *scratch,
+                      cuda_input *input, size_t *bytes);
+bool cuda_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes);
+AVO_MUST_USE avo_status cuda_stream_open(device *device, const stream_shape *shape,
+                                         device_stream **out, avo_error *error);
+void cuda_stream_close(device_stream *stream);
+void cuda_stream_resize(device_stream *stream, uint32_t threads);
+uint32_t cuda_stream_workers(const device_stream *stream);
+void cuda_stream_figures(const device_stream *stream, stream_figures *figures);
+void cuda_stream_report(device_stream *stream, telemetry_engine *telemetry);
+AVO_MUST_USE avo_status cuda_stream_measure(device_stream *stream, double *bytes_per_second,
+                                            avo_error *error);
+AVO_MUST_USE avo_status cuda_start(device_stream *stream, device_work work, const device_step *step,
+                                   avo_error *error);
+AVO_MUST_USE avo_status cuda_wait(device_stream *stream, avo_error *error);
+AVO_MUST_USE avo_status cuda_read_top(device_stream *stream, const logit_top **top,
+                                      avo_error *error);
+AVO_MUST_USE avo_status cuda_read_logits(device_stream *stream, uint32_t row, const float **logits,
+                                         avo_error *error);
+AVO_MUST_USE avo_status cuda_read_chosen(device_stream *stream, uint32_t row, const int32_t *tokens,
+                                         uint32_t count, float *chosen, avo_error *error);
+AVO_MUST_USE avo_status cuda_read_normed(device_stream *stream, uint32_t count, const float **rows,
+                                         avo_error *error);
+AVO_MUST_USE avo_status cuda_read_tap(device_stream *stream, uint32_t tap, uint32_t first,
+                                      uint32_t count, const float **rows, avo_error *error);
+
+#endif

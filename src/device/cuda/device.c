@@ -1,0 +1,194 @@
+/* The CUDA device: opening, and its memory. */
+#include "device/cuda/cuda.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+
+#define MEMORY_STEP 512 /* bytes that blocks are rounded to */
+
+/* ---- Memory ---- */
+
+static bool memory_round(const device *device, size_t bytes, uint64_t *rounded) {
+    (void)device;
+    size_t size;
+    if (!size_round_up(bytes, MEMORY_STEP, &size))
+        return false;
+    *rounded = size;
+    return true;
+}
+
+static avo_status memory_take(device *device, size_t bytes, const char *what, device_memory *out,
+                              avo_error *error) {
+    cuda_port *port = cuda_of(device)->port;
+    uint8_t *address;
+    AVO_TRY(cuda_status(port, port->operations->take(port, bytes, &address), what, error));
+    *out = (device_memory){.address = address, .bytes = bytes};
+    return AVO_OK;
+}
+
+static void memory_give(device *device, device_memory *memory) {
+    cuda_port *port = cuda_of(device)->port;
+    port->operations->give(port, memory->address);
+}
+
+static avo_status finish_copy(cuda_port *port, cu_result result, const char *what,
+                              avo_error *error) {
+    if (result == 0)
+        result = port->operations->wait(port, CUDA_QUEUE_COPIES);
+    return cuda_status(port, result, what, error);
+}
+
+avo_status cuda_copy_in(cuda_device *cuda, uint8_t *to, const void *from, size_t bytes,
+                        avo_error *error) {
+    cuda_port *port = cuda->port;
+    return finish_copy(port, port->operations->copy_in(port, CUDA_QUEUE_COPIES, to, from, bytes),
+                       "a copy to the card", error);
+}
+
+avo_status cuda_copy_out(cuda_device *cuda, void *to, const uint8_t *from, size_t bytes,
+                         avo_error *error) {
+    cuda_port *port = cuda->port;
+    return finish_copy(port, port->operations->copy_out(port, CUDA_QUEUE_COPIES, to, from, bytes),
+                       "a copy from the card", error);
+}
+
+static avo_status copy_in(device *device, const device_memory *to, size_t offset, const void *from,
+                          size_t bytes, avo_error *error) {
+    return cuda_copy_in(cuda_of(device), to->address + offset, from, bytes, error);
+}
+
+static avo_status copy_out(device *device, void *to, const device_memory *from, size_t offset,
+                           size_t bytes, avo_error *error) {
+    return cuda_copy_out(cuda_of(device), to, from->address + offset, bytes, error);
+}
+
+static avo_status copy_across(device *device, const device_memory *to, size_t to_offset,
+                              const device_memory *from, size_t from_offset, size_t bytes,
+                              avo_error *error) {
+    cuda_port *port = cuda_of(device)->port;
+    cu_result result = port->operations->copy_across(
+        port, CUDA_QUEUE_COPIES, to->address + to_offset, from->address + from_offset, bytes);
+    return finish_copy(port, result, "a copy on the card", error);
+}
+
+static avo_status zero(device *device, const device_memory *memory, size_t offset, size_t bytes,
+                       avo_error *error) {
+    cuda_port *port = cuda_of(device)->port;
+    cu_result result =
+        port->operations->zero(port, CUDA_QUEUE_COPIES, memory->address + offset, bytes);
+    return finish_copy(port, result, "clearing memory", error);
+}
+
+/* ---- Opening ---- */
+
+static void close_device(device *device) {
+    cuda_port *port = cuda_of(device)->port;
+    port->operations->close(port);
+    allocator_give(device->allocator, device, sizeof(cuda_device));
+}
+
+static const device_operations operations = {
+    .close = close_device,
+    .memory_round = memory_round,
+    .memory_take = memory_take,
+    .memory_give = memory_give,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .copy_across = copy_across,
+    .zero = zero,
+    .weights_plan = cuda_weights_plan,
+    .weights_open = cuda_weights_open,
+    .weights_close = cuda_weights_close,
+    .adapter_open = cuda_adapter_open,
+    .adapter_close = cuda_adapter_close,
+    .stream_bytes = cuda_stream_bytes,
+    .stream_open = cuda_stream_open,
+    .stream_close = cuda_stream_close,
+    .stream_resize = cuda_stream_resize,
+    .stream_workers = cuda_stream_workers,
+    .stream_figures = cuda_stream_figures,
+    .stream_report = cuda_stream_report,
+    .stream_measure = cuda_stream_measure,
+    .start = cuda_start,
+    .wait = cuda_wait,
+    .read_top = cuda_read_top,
+    .read_logits = cuda_read_logits,
+    .read_chosen = cuda_read_chosen,
+    .read_normed = cuda_read_normed,
+    .read_tap = cuda_read_tap,
+};
+
+avo_status cuda_open_with(const device_driver *driver, const device_options *options,
+                          cuda_port *port, device **out, avo_error *error) {
+    cuda_device *cuda = allocator_take_array(options->allocator, 1, sizeof(*cuda));
+    if (cuda == NULL) {
+        port->operations->close(port);
+        return status_no_memory(error, "the device", sizeof(*cuda));
+    }
+    cuda->base.operations = &operations;
+    cuda->base.allocator = options->allocator;
+    cuda->port = port;
+    device_info *info = &cuda->base.info;
+    *info = (device_info){.name = driver->name,
+                          .kind = driver->kind,
+                          .arithmetic = "fast",
+                          .whole_pages = true,
+                          .kv_default = KV_F16,
+                          .memory_limit = "free memory of the card"};
+    uint64_t total;
+    avo_status status =
+        cuda_status(port, port->operations->memory_info(port, &info->memory_available, &total),
+                    "asking for free memory", error);
+    if (status != AVO_OK) {
+        close_device(&cuda->base);
+        return status;
+    }
+    *out = &cuda->base;
+    return AVO_OK;
+}
+
+static avo_status read_index(const char *parameters, int *index, avo_error *error) {
+    char *end = NULL;
+    long number = parameters == NULL ? 0 : strtol(parameters, &end, 10);
+    *index = (int)number;
+    if (parameters == NULL || (end != parameters && *end == '\0' && number >= 0 && number < 1024))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "device 'cuda:%.40s': must be the number of a card, from 0", parameters);
+}
+
+static avo_status check_card(int index, avo_error *error) {
+    cuda_library library;
+    AVO_TRY(cuda_image_check(error));
+    AVO_TRY(cuda_library_open(&library, error));
+    avo_status status = cuda_library_check(&library, index, error);
+    cuda_library_close(&library);
+    return status;
+}
+
+avo_status cuda_available(avo_error *error) {
+    return check_card(0, error);
+}
+
+static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
+    (void)driver;
+    int index;
+    AVO_TRY(read_index(parameters, &index, error));
+    return check_card(index, error);
+}
+
+static avo_status open_card(const device_driver *driver, const device_options *options,
+                            const char *parameters, device **out, avo_error *error) {
+    int index;
+    cuda_library library;
+    cuda_port *port = NULL;
+    AVO_TRY(read_index(parameters, &index, error));
+    AVO_TRY(cuda_library_open(&library, error));
+    AVO_TRY(cuda_port_open(options->allocator, &library, cuda_image(), index, &port, error));
+    return cuda_open_with(driver, options, port, out, error);
+}
+
+/* Behind all instruction sets until it is faster than they are: "auto" takes it only where the
+ * reference is all there is. */
+const device_driver device_cuda = {"cuda", "cuda", 1, probe, open_card};

@@ -1,0 +1,233 @@
+/* What kernels are given: plain structures that the host fills and passes by value. Pointers are
+ * device addresses. Compiled as C by the host and as C++ by nvcc. */
+#ifndef AVO_DEVICE_CUDA_KERNELS_CALLS_H
+#define AVO_DEVICE_CUDA_KERNELS_CALLS_H
+
+#include "device/exact/panel.h"
+
+/* X(name, structure of its call): the kernels, in the order of cuda_kernel. */
+#define CUDA_KERNEL_TABLE(X)                                                                       \
+    X(prepare, prepare_call)                                                                       \
+    X(linear_q4r, linear_batch)                                                                    \
+    X(linear_units, linear_batch)                                                                  \
+    X(linear_float, linear_batch)                                                                  \
+    X(norm, norm_rows_call)                                                                        \
+    X(position, position_call)                                                                     \
+    X(attend, attend_rows_call)                                                                    \
+    X(head_chunk, head_call)                                                                       \
+    X(head_merge, head_call)                                                                       \
+    X(gain, gain_call)                                                                             \
+    X(offset, offset_call)                                                                         \
+    X(read, read_call)
+
+typedef enum cuda_kernel {
+#define X(name, call) CUDA_KERNEL_##name,
+    CUDA_KERNEL_TABLE(X) CUDA_KERNELS
+#undef X
+} cuda_kernel;
+
+/* ---- Norms and activations ---- */
+
+#define CALL_NORM_NONE  0 /* as norm_kind */
+#define CALL_NORM_RMS   1
+#define CALL_NORM_LAYER 2
+
+#define CALL_ADAPTERS 8 /* of one row */
+
+/* What adapters add to a norm's weights and biases, of one row. */
+typedef struct row_norms {
+    uint32_t count;
+    float factor[CALL_ADAPTERS];
+    const float *weight[CALL_ADAPTERS], *bias[CALL_ADAPTERS]; /* NULL: nothing */
+} row_norms;
+
+typedef struct norm_call {
+    uint32_t kind;
+    float epsilon;
+    const float *weight, *bias;
+    const row_norms *rows; /* [rows] or NULL */
+} norm_call;
+
+#define CALL_FLOAT 0 /* as product_form */
+#define CALL_A8    1
+#define CALL_A16   2
+#define CALL_A8R   3
+
+/* Activations in one form, as activation_view. */
+typedef struct form_call {
+    float *x;
+    int8_t *number, *low;
+    float *scale, *sum;
+    int32_t *integer_sum;
+    uint32_t stride, scale_stride, sum_stride;
+    uint32_t form;
+} form_call;
+
+/* Rows into a form: block (256 k, row), 256 threads. */
+#define PREPARE_K       256
+#define PREPARE_THREADS 256
+typedef struct prepare_call {
+    form_call out;
+    const float *x; /* [rows][stride], or `up` of a gated product */
+    uint64_t stride;
+    const uint32_t *index; /* rows of x; NULL: 0, 1, 2, … */
+    const float *gate;     /* like x; NULL: none */
+    const float *factor;   /* [rows] multiplies x; NULL: 1 */
+    uint32_t k;
+    uint32_t staged;                /* shared memory has room for the whole row */
+    uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
+    norm_call norm;
+} prepare_call;
+
+/* out = norm(x), or out = fma(norm(x), add_scale, out): block = row, 256 threads. */
+typedef struct norm_rows_call {
+    norm_call norm;
+    const float *x;
+    const uint32_t *index;
+    float *out;
+    uint32_t width;
+    uint32_t add;
+    float add_scale;
+} norm_rows_call;
+
+/* ---- Products ---- */
+
+typedef struct linear_one {
+    const uint8_t *data; /* panels */
+    uint64_t panel_bytes;
+    const float *bias; /* NULL: none */
+    form_call x;
+    float *out;
+    uint64_t out_stride;
+    const float *row_scale; /* [rows of x] in the place of add_scale; NULL: none */
+    float add_scale;
+    uint32_t add; /* out = fma(y, add_scale, out), else out = y */
+    uint32_t rows, k, x_rows;
+    uint32_t type; /* quant_type, of FLOAT */
+    exact_shape shape;
+} linear_one;
+
+/* Block (two panels, rows of x, which product). */
+#define LINEAR_CALLS       3
+#define LINEAR_ROWS        4   /* of x, of one block */
+#define LINEAR_SLOTS       128 /* pairs of factors, of 32 lanes each, in shared memory */
+#define LINEAR_THREADS     256
+#define LINEAR_THREADS_Q4R 512 /* a warp for each super-block of k = 4096 */
+#define LINEAR_FLOAT_ROWS  8
+#define LINEAR_SHARED      (LINEAR_SLOTS * 64 * 4 + LINEAR_ROWS * 32 * 4)
+typedef struct linear_batch {
+    linear_one one[LINEAR_CALLS];
+} linear_batch;
+
+/* ---- Attention ---- */
+
+#define CALL_KV_F32  0 /* as kv_type */
+#define CALL_KV_F16  1
+#define CALL_KV_BF16 2
+#define CALL_KV_INT8 3
+#define CALL_KV_FP8  4
+
+#define CALL_PAGE  32
+#define CALL_SPLIT 256 /* positions, of one state */
+
+typedef struct kv_call {
+    uint8_t *pool; /* at the layer */
+    uint64_t page_bytes, head_bytes, key_bytes, value_offset, value_bytes;
+    const uint32_t *pages;     /* page tables, one behind the other */
+    const uint32_t *row_pages; /* [rows] where the row's table begins in `pages` */
+    const uint32_t *position;  /* [rows] */
+    uint32_t type, head_size, value_stride;
+} kv_call;
+
+/* Queries into what `attend` reads, keys and values into their pages: block (head, row). */
+#define POSITION_THREADS 256
+#define CALL_HEAD_MAX    1024
+#define POSITION_SHARED  ((2 * CALL_HEAD_MAX + 16 * 16 + 64) * 4)
+typedef struct position_call {
+    kv_call kv;
+    const float *query, *key, *value;
+    uint8_t *query_out; /* [rows][heads][query_bytes] */
+    uint64_t query_bytes;
+    uint32_t heads, kv_heads;
+    float query_factor;
+    norm_call query_norm, key_norm;
+    const float *cosine, *sine; /* [rows][pairs_max]; NULL: no rotation */
+    uint32_t pairs, pairs_max, interleaved;
+} position_call;
+
+#define ATTEND_THREADS 256
+#define ATTEND_SHARED  ((2 * CALL_HEAD_MAX + 4 * CALL_SPLIT + 128) * 4)
+typedef struct attend_rows_call {
+    kv_call kv;
+    const uint8_t *query;
+    uint64_t query_bytes;
+    float *out; /* [rows][heads][head_size] */
+    uint32_t heads, kv_heads, window;
+    float softcap;
+} attend_rows_call;
+
+/* ---- The head ---- */
+
+#define HEAD_CHUNK_K      512
+#define HEAD_THREADS      256
+#define HEAD_TOP_MAX      64
+#define HEAD_CHUNK_SHARED ((2 * HEAD_CHUNK_K + HEAD_THREADS + 32) * 4)
+typedef struct head_sum {
+    float highest, sum;
+} head_sum;
+typedef struct head_top {
+    float logit[HEAD_TOP_MAX];
+    int32_t token[HEAD_TOP_MAX];
+    uint32_t count;
+    float target;
+} head_top;
+typedef struct head_call {
+    float *logits; /* [rows][vocabulary] */
+    uint32_t vocabulary, chunks, top;
+    uint32_t finish; /* scale and cap are applied */
+    float scale, cap;
+    const int32_t *target; /* [rows] or NULL */
+    head_sum *sums;        /* [rows][chunks] */
+    float *chunk_logit;    /* [rows][chunks][top] */
+    int32_t *chunk_token;
+    uint32_t *chunk_count; /* [rows][chunks] */
+    head_top *out;         /* [rows] */
+} head_call;
+
+/* ---- Adapters ---- */
+
+typedef struct row_gains {
+    uint32_t count;
+    float factor[CALL_ADAPTERS];
+    const float *gain[CALL_ADAPTERS];
+} row_gains;
+/* y = y · (1 + Σ factor · (gain − 1)); `join`: then out = fma(y, add_scale, out). Block (256
+ * outputs, row). */
+typedef struct gain_call {
+    const row_gains *rows;
+    float *y;
+    uint64_t stride;
+    float *join;
+    float add_scale;
+    uint32_t count; /* outputs */
+} gain_call;
+/* out += factor · offset */
+typedef struct offset_call {
+    const float *offset;
+    const float *factor; /* [rows] */
+    float *out;
+    uint64_t stride;
+    uint32_t count;
+} offset_call;
+
+/* ---- Measuring ---- */
+
+#define READ_BLOCKS  (132 * 8)
+#define READ_THREADS 256
+typedef struct read_call {
+    const uint32_t *from; /* words in groups of four */
+    uint64_t groups;
+    uint32_t *sum; /* so that reads are not left out */
+} read_call;
+
+#endif

@@ -1,0 +1,227 @@
+/* The port of a card, over the driver library. */
+#include "device/cuda/port.h"
+
+#include <string.h>
+
+typedef struct card_port {
+    cuda_port base;
+    const avo_allocator *allocator;
+    cuda_library library;
+    cu_device device;
+    cu_context context; /* the card's primary one; NULL: not retained */
+    cu_module module;
+    cu_function kernel[CUDA_KERNELS];
+    cu_stream queue[CUDA_QUEUES];
+} card_port;
+
+static card_port *of(cuda_port *port) {
+    return (card_port *)(void *)port;
+}
+
+/* Any thread may call: the context is the calling thread's from now on. */
+static const cuda_library *enter(cuda_port *port) {
+    (void)of(port)->library.context_set(of(port)->context); /* a failure shows in the next call */
+    return &of(port)->library;
+}
+
+static cu_address address_of(const uint8_t *address) {
+    return (cu_address)(uintptr_t)address;
+}
+
+/* ---- Errors ---- */
+
+static const char *hint(cu_result result) {
+    switch (result) {
+    case CU_OUT_OF_MEMORY:
+        return "; free memory on the card, or use a smaller context or model";
+    case CU_NO_BINARY:
+        return "; this build's kernels need a card of compute capability 8.0 or later";
+    default:
+        return "";
+    }
+}
+
+avo_status cuda_status(cuda_port *port, cu_result result, const char *what, avo_error *error) {
+    if (result == 0)
+        return AVO_OK;
+    return status_fail(error, result == CU_OUT_OF_MEMORY ? AVO_ERROR_MEMORY : AVO_ERROR_DEVICE,
+                       "CUDA device: %s failed: %s (%d)%s", what,
+                       port->operations->error_name(port, result), result, hint(result));
+}
+
+static const char *name_of(const cuda_library *library, cu_result result) {
+    const char *name = NULL;
+    return library->error_name(result, &name) == 0 && name != NULL ? name : "unknown error";
+}
+
+/* ---- Operations ---- */
+
+static void card_close(cuda_port *port) {
+    card_port *card = of(port);
+    const cuda_library *library = &card->library;
+    if (card->context != NULL) {
+        (void)enter(port);
+        for (int i = 0; i < CUDA_QUEUES; i++)
+            if (card->queue[i] != NULL)
+                (void)library->stream_close(card->queue[i]);
+        if (card->module != NULL)
+            (void)library->module_unload(card->module);
+        (void)library->context_release(card->device);
+    }
+    cuda_library_close(&card->library);
+    allocator_give(card->allocator, card, sizeof(*card));
+}
+
+static cu_result card_memory_info(cuda_port *port, uint64_t *left, uint64_t *total) {
+    size_t free_bytes = 0, all = 0;
+    cu_result result = enter(port)->memory_info(&free_bytes, &all);
+    *left = free_bytes;
+    *total = all;
+    return result;
+}
+
+static cu_result card_take(cuda_port *port, size_t bytes, uint8_t **address) {
+    cu_address found = 0;
+    cu_result result = enter(port)->memory_take(&found, bytes);
+    *address = result == 0 ? (uint8_t *)(uintptr_t)found : NULL;
+    return result;
+}
+
+static void card_give(cuda_port *port, uint8_t *address) {
+    (void)enter(port)->memory_give(address_of(address));
+}
+
+static cu_result card_host_take(cuda_port *port, size_t bytes, void **memory) {
+    return enter(port)->host_take(memory, bytes);
+}
+
+static void card_host_give(cuda_port *port, void *memory) {
+    (void)enter(port)->host_give(memory);
+}
+
+static cu_result card_copy_in(cuda_port *port, cuda_queue queue, uint8_t *to, const void *from,
+                              size_t bytes) {
+    return enter(port)->copy_in(address_of(to), from, bytes, of(port)->queue[queue]);
+}
+
+static cu_result card_copy_out(cuda_port *port, cuda_queue queue, void *to, const uint8_t *from,
+                               size_t bytes) {
+    return enter(port)->copy_out(to, address_of(from), bytes, of(port)->queue[queue]);
+}
+
+static cu_result card_copy_across(cuda_port *port, cuda_queue queue, uint8_t *to,
+                                  const uint8_t *from, size_t bytes) {
+    return enter(port)->copy_across(address_of(to), address_of(from), bytes,
+                                    of(port)->queue[queue]);
+}
+
+static cu_result card_zero(cuda_port *port, cuda_queue queue, uint8_t *to, size_t bytes) {
+    return enter(port)->fill(address_of(to), 0, bytes, of(port)->queue[queue]);
+}
+
+static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const void *call) {
+    card_port *card = of(port);
+    void *arguments[] = {(void *)(uintptr_t)call};
+    return enter(port)->launch(card->kernel[launch->kernel], launch->x, launch->y, launch->z,
+                               launch->threads, 1, 1, launch->shared, card->queue[CUDA_QUEUE_STEPS],
+                               arguments, NULL);
+}
+
+static cu_result card_wait(cuda_port *port, cuda_queue queue) {
+    return enter(port)->stream_wait(of(port)->queue[queue]);
+}
+
+static const char *card_error_name(cuda_port *port, cu_result result) {
+    return name_of(&of(port)->library, result);
+}
+
+static const cuda_port_operations operations = {
+    .close = card_close,
+    .memory_info = card_memory_info,
+    .take = card_take,
+    .give = card_give,
+    .host_take = card_host_take,
+    .host_give = card_host_give,
+    .copy_in = card_copy_in,
+    .copy_out = card_copy_out,
+    .copy_across = card_copy_across,
+    .zero = card_zero,
+    .launch = card_launch,
+    .wait = card_wait,
+    .error_name = card_error_name,
+};
+
+/* ---- Opening ---- */
+
+avo_status cuda_library_check(const cuda_library *library, int index, avo_error *error) {
+    cu_result result = library->init(0);
+    int version = 0, count = 0;
+    if (result != 0)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "the NVIDIA driver does not start: %s (%d)", name_of(library, result),
+                           result);
+    if (library->version(&version) != 0 || version < CUDA_DRIVER_VERSION_MIN)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "the NVIDIA driver supports CUDA %d.%d, must support %d.%d; install a "
+                           "newer driver",
+                           version / 1000, version % 1000 / 10, CUDA_DRIVER_VERSION_MIN / 1000,
+                           CUDA_DRIVER_VERSION_MIN % 1000 / 10);
+    if (library->device_count(&count) != 0 || count == 0)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "the NVIDIA driver finds no card");
+    if (index >= count)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "device 'cuda:%d': this machine has %d card%s, numbered from 0", index,
+                           count, count == 1 ? "" : "s");
+    return AVO_OK;
+}
+
+static cu_result find_kernels(card_port *card) {
+    static const char *const names[CUDA_KERNELS] = {
+#define X(name, call) "avo_" #name,
+        CUDA_KERNEL_TABLE(X)
+#undef X
+    };
+    cu_result result = 0;
+    for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
+        result = card->library.function_get(&card->kernel[i], card->module, names[i]);
+    return result;
+}
+
+static avo_status open_parts(card_port *card, const void *image, int index, avo_error *error) {
+    const cuda_library *library = &card->library;
+    AVO_TRY(cuda_library_check(library, index, error));
+    AVO_TRY(cuda_status(&card->base, library->device_get(&card->device, index), "finding the card",
+                        error));
+    AVO_TRY(cuda_status(&card->base, library->context_retain(&card->context, card->device),
+                        "opening the card", error));
+    AVO_TRY(
+        cuda_status(&card->base, library->context_set(card->context), "opening the card", error));
+    AVO_TRY(cuda_status(&card->base, library->module_load(&card->module, image),
+                        "loading the kernels", error));
+    AVO_TRY(cuda_status(&card->base, find_kernels(card), "finding the kernels", error));
+    for (int i = 0; i < CUDA_QUEUES; i++)
+        AVO_TRY(cuda_status(&card->base,
+                            library->stream_open(&card->queue[i], CU_STREAM_NOT_BLOCKING),
+                            "opening a queue", error));
+    return AVO_OK;
+}
+
+avo_status cuda_port_open(const avo_allocator *allocator, cuda_library *library, const void *image,
+                          int index, cuda_port **out, avo_error *error) {
+    card_port *card = allocator_take_array(allocator, 1, sizeof(*card));
+    if (card == NULL) {
+        cuda_library_close(library);
+        return status_no_memory(error, "the device", sizeof(*card));
+    }
+    card->base.operations = &operations;
+    card->allocator = allocator;
+    card->library = *library;
+    library->handle = NULL;
+    avo_status status = open_parts(card, image, index, error);
+    if (status != AVO_OK) {
+        card_close(&card->base);
+        return status;
+    }
+    *out = &card->base;
+    return AVO_OK;
+}

@@ -1,0 +1,291 @@
+/* Streams of the CUDA device: memory on the card and pinned memory of the host for one step, and
+ * results that are copied out when they are asked for. */
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/float_mode.h"
+#include "base/mathd.h"
+#include "device/cuda/cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+#define READ_BYTES  ((size_t)256 << 20)
+#define READ_PASSES 8
+
+/* ---- Opening ---- */
+
+bool cuda_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+    cuda_scratch scratch;
+    cuda_input input;
+    size_t size;
+    return cuda_scratch_lay(shape, NULL, &scratch, &input, &size) &&
+           device_memory_round(device, size, bytes);
+}
+
+void cuda_stream_close(device_stream *base) {
+    cuda_stream *stream = cuda_stream_of(base);
+    cuda_port *port = cuda_of(base->device)->port;
+    const avo_allocator *allocator = base->device->allocator;
+    if (stream->memory != NULL)
+        port->operations->give(port, stream->memory);
+    if (stream->host_input != NULL)
+        port->operations->host_give(port, stream->host_input);
+    if (stream->host_output != NULL)
+        port->operations->host_give(port, stream->host_output);
+    if (stream->team != NULL)
+        team_close(stream->team);
+    allocator_give(allocator, stream->host_scratch, stream->host_scratch_bytes);
+    allocator_give(allocator, stream->top, stream->top_bytes);
+    allocator_give(allocator, stream->logits, stream->logits_bytes);
+    allocator_give(allocator, stream->rows, stream->rows_bytes);
+    allocator_give(allocator, stream, sizeof(*stream));
+}
+
+static avo_status too_large(const stream_shape *shape, avo_error *error) {
+    return status_fail(error, AVO_ERROR_LIMIT,
+                       "scratch for %u rows is too large; use fewer rows or a shorter context",
+                       shape->rows_max);
+}
+
+static avo_status take_results(cuda_stream *stream, avo_error *error) {
+    const avo_allocator *allocator = stream->base.device->allocator;
+    const stream_shape *shape = &stream->shape;
+    size_t numbers;
+    if (!size_multiply(shape->head_rows, sizeof(logit_top), &stream->top_bytes) ||
+        !size_multiply(shape->logits_max, stream->vocabulary, &numbers) ||
+        !size_multiply(numbers, sizeof(float), &stream->logits_bytes) ||
+        !size_multiply(shape->rows_max, stream->width, &numbers) ||
+        !size_multiply(numbers, sizeof(float), &stream->rows_bytes))
+        return too_large(shape, error);
+    stream->top = allocator_take(allocator, stream->top_bytes);
+    stream->logits = allocator_take(allocator, stream->logits_bytes);
+    stream->rows = allocator_take(allocator, stream->rows_bytes);
+    if (stream->top == NULL || stream->logits == NULL || stream->rows == NULL)
+        return status_no_memory(error, "results of a step", stream->logits_bytes);
+    return AVO_OK;
+}
+
+/* Rooms for the host's part: what reference_embed reads and writes. Hidden states and angles lie
+ * in the input itself. */
+static avo_status take_host(cuda_stream *stream, avo_error *error) {
+    const stream_shape *shape = &stream->shape;
+    const model_view *model = shape->model;
+    scratch_shape own = {.model = model,
+                         .rows_max = shape->rows_max,
+                         .logits_max = shape->head_rows,
+                         .workers = 1,
+                         .context_max = shape->context_max,
+                         .adapter_rank_max = shape->adapter_rank_max};
+    size_t rows = shape->rows_max, worker, ignored, total = 0, at[4], bytes[4];
+    if (!backend_reference()->scratch_bytes(&own, &worker, &ignored))
+        return too_large(shape, error);
+    bytes[0] = worker;
+    bytes[1] = rows * size_max(model->width, model->embedding.k) * sizeof(float);
+    bytes[2] = rows * adapter_row_room(shape->adapter_rank_max) * sizeof(float);
+    bytes[3] = rows * ADAPTERS_OF_ROW * sizeof(run_place);
+    for (int i = 0; i < 4; i++) {
+        at[i] = total;
+        if (!size_add(total, bytes[i], &total) || !size_round_up(total, 64, &total))
+            return too_large(shape, error);
+    }
+    uint8_t *block = allocator_take(stream->base.device->allocator, total);
+    if (block == NULL)
+        return status_no_memory(error, "the host's scratch", total);
+    stream->host_scratch = block;
+    stream->host_scratch_bytes = total;
+    stream->host =
+        (scratch_view){.hidden = (float *)(void *)(stream->host_input + stream->input.hidden),
+                       .cosine = (float *)(void *)(stream->host_input + stream->input.cosine),
+                       .sine = (float *)(void *)(stream->host_input + stream->input.sine),
+                       .worker = block + at[0],
+                       .worker_bytes = worker,
+                       .normed = (float *)(void *)(block + at[1]),
+                       .adapted = (float *)(void *)(block + at[2]),
+                       .place = (run_place *)(void *)(block + at[3]),
+                       .pairs_max = shape->pairs_max,
+                       .rows_max = shape->rows_max,
+                       .logits_max = shape->head_rows,
+                       .context_max = shape->context_max,
+                       .adapter_rank_max = shape->adapter_rank_max};
+    return AVO_OK;
+}
+
+static avo_status open_parts(cuda_stream *stream, avo_error *error) {
+    device *device = stream->base.device;
+    cuda_port *port = cuda_of(device)->port;
+    const stream_shape *shape = &stream->shape;
+    cuda_scratch sizes;
+    size_t output = shape->head_rows * (sizeof(head_top) + stream->chunks * sizeof(head_sum));
+    if (!cuda_scratch_lay(shape, NULL, &sizes, &stream->input, &stream->memory_bytes))
+        return too_large(shape, error);
+    AVO_TRY(team_open(device->allocator, 1, &stream->team, error));
+    AVO_TRY(take_results(stream, error));
+    AVO_TRY(cuda_status(port, port->operations->take(port, stream->memory_bytes, &stream->memory),
+                        "taking scratch", error));
+    AVO_TRY(cuda_status(port,
+                        port->operations->host_take(port, stream->input.bytes,
+                                                    (void **)(void *)&stream->host_input),
+                        "taking pinned memory", error));
+    AVO_TRY(cuda_status(port,
+                        port->operations->host_take(port, size_max(output, 64),
+                                                    (void **)(void *)&stream->host_output),
+                        "taking pinned memory", error));
+    (void)cuda_scratch_lay(shape, stream->memory, &stream->scratch, &stream->input,
+                           &stream->memory_bytes);
+    return take_host(stream, error);
+}
+
+avo_status cuda_stream_open(device *device, const stream_shape *shape, device_stream **out,
+                            avo_error *error) {
+    cuda_stream *stream = allocator_take_array(device->allocator, 1, sizeof(*stream));
+    if (stream == NULL)
+        return status_no_memory(error, "a stream", sizeof(*stream));
+    stream->base.device = device;
+    stream->shape = *shape;
+    stream->width = shape->model->width;
+    stream->vocabulary = shape->model->vocabulary;
+    stream->chunks = (stream->vocabulary + HEAD_CHUNK_K - 1) / HEAD_CHUNK_K;
+    avo_status status = open_parts(stream, error);
+    if (status != AVO_OK) {
+        cuda_stream_close(&stream->base);
+        return status;
+    }
+    *out = &stream->base;
+    return AVO_OK;
+}
+
+void cuda_stream_resize(device_stream *stream, uint32_t threads) {
+    (void)stream;
+    (void)threads;
+}
+
+uint32_t cuda_stream_workers(const device_stream *stream) {
+    (void)stream;
+    return 1;
+}
+
+void cuda_stream_figures(const device_stream *stream, stream_figures *figures) {
+    (void)stream;
+    (void)figures;
+}
+
+void cuda_stream_report(device_stream *stream, telemetry_engine *telemetry) {
+    (void)stream;
+    (void)telemetry;
+}
+
+avo_status cuda_stream_measure(device_stream *stream, double *bytes_per_second, avo_error *error) {
+    cuda_port *port = cuda_of(stream->device)->port;
+    uint64_t left, total;
+    AVO_TRY(cuda_status(port, port->operations->memory_info(port, &left, &total),
+                        "asking for free memory", error));
+    size_t bytes = left / 4 < READ_BYTES ? (size_t)(left / 4) / 4096 * 4096 : READ_BYTES;
+    uint8_t *memory;
+    if (bytes == 0)
+        return status_no_memory(error, "memory to read", 4096);
+    AVO_TRY(cuda_status(port, port->operations->take(port, bytes + 256, &memory), "memory to read",
+                        error));
+    read_call call = {.from = (const uint32_t *)(const void *)memory,
+                      .groups = bytes / 16,
+                      .sum = (uint32_t *)(void *)(memory + bytes)};
+    cuda_launch launch = {CUDA_KERNEL_read, READ_BLOCKS, 1, 1, READ_THREADS, 0};
+    cu_result result = port->operations->zero(port, CUDA_QUEUE_STEPS, memory, bytes + 256);
+    uint64_t begin = 0;
+    for (int pass = 0; pass <= READ_PASSES && result == 0; pass++) {
+        if (pass == 1) { /* behind the first */
+            result = port->operations->wait(port, CUDA_QUEUE_STEPS);
+            begin = clock_now_ns();
+        }
+        if (result == 0)
+            result = port->operations->launch(port, &launch, &call);
+    }
+    if (result == 0)
+        result = port->operations->wait(port, CUDA_QUEUE_STEPS);
+    uint64_t nanoseconds = clock_now_ns() - begin;
+    port->operations->give(port, memory);
+    AVO_TRY(cuda_status(port, result, "measuring", error));
+    *bytes_per_second = (double)bytes * READ_PASSES * 1e9 / (double)(nanoseconds + 1);
+    return AVO_OK;
+}
+
+/* ---- Results ---- */
+
+/* What came back of one row, and the sum of its chunks in double precision, chunk by chunk. */
+static void take_top(const cuda_stream *stream, uint32_t row, logit_top *out) {
+    const head_top *found = (const head_top *)(const void *)stream->host_output + row;
+    const head_sum *sums =
+        (const head_sum *)(const void *)(stream->host_output +
+                                         stream->shape.head_rows * sizeof(head_top)) +
+        (size_t)row * stream->chunks;
+    memcpy(out->logit, found->logit, sizeof(out->logit));
+    memcpy(out->token, found->token, sizeof(out->token));
+    out->count = found->count;
+    out->target = found->target;
+    double highest = out->count > 0 ? (double)out->logit[0] : 0.0;
+    double sum = 0.0;
+    for (size_t chunk = 0; chunk < stream->chunks; chunk++)
+        sum += sums[chunk].highest == -INFINITY && sums[chunk].sum == sums[chunk].sum
+                   ? 0.0
+                   : (double)sums[chunk].sum * mathd_exp((double)sums[chunk].highest - highest);
+    out->log_sum = mathd_log(sum);
+}
+
+avo_status cuda_wait(device_stream *base, avo_error *error) {
+    cuda_stream *stream = cuda_stream_of(base);
+    cuda_port *port = cuda_of(base->device)->port;
+    AVO_TRY(cuda_status(port, port->operations->wait(port, CUDA_QUEUE_STEPS), "a step", error));
+    float_mode mode;
+    float_mode_enter(&mode);
+    for (uint32_t row = 0; row < stream->top_rows; row++)
+        take_top(stream, row, &stream->top[row]);
+    float_mode_leave(&mode);
+    return AVO_OK;
+}
+
+avo_status cuda_read_top(device_stream *stream, const logit_top **top, avo_error *error) {
+    (void)error;
+    *top = cuda_stream_of(stream)->top;
+    return AVO_OK;
+}
+
+avo_status cuda_read_logits(device_stream *base, uint32_t row, const float **logits,
+                            avo_error *error) {
+    cuda_stream *stream = cuda_stream_of(base);
+    size_t at = (size_t)row * stream->vocabulary;
+    AVO_TRY(cuda_copy_out(cuda_of(base->device), stream->logits + at,
+                          (const uint8_t *)(stream->scratch.logits + at),
+                          stream->vocabulary * sizeof(float), error));
+    *logits = stream->logits + at;
+    return AVO_OK;
+}
+
+avo_status cuda_read_chosen(device_stream *base, uint32_t row, const int32_t *tokens,
+                            uint32_t count, float *chosen, avo_error *error) {
+    const float *logits;
+    AVO_TRY(cuda_read_logits(base, row, &logits, error));
+    for (uint32_t i = 0; i < count; i++)
+        chosen[i] = logits[tokens[i]];
+    return AVO_OK;
+}
+
+static avo_status read_rows(cuda_stream *stream, const float *from, uint32_t count,
+                            const float **rows, avo_error *error) {
+    AVO_TRY(cuda_copy_out(cuda_of(stream->base.device), stream->rows, (const uint8_t *)from,
+                          (size_t)count * stream->width * sizeof(float), error));
+    *rows = stream->rows;
+    return AVO_OK;
+}
+
+avo_status cuda_read_normed(device_stream *base, uint32_t count, const float **rows,
+                            avo_error *error) {
+    cuda_stream *stream = cuda_stream_of(base);
+    return read_rows(stream, stream->scratch.normed, count, rows, error);
+}
+
+avo_status cuda_read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
+                         const float **rows, avo_error *error) {
+    cuda_stream *stream = cuda_stream_of(base);
+    const float *from = stream->scratch.tap +
+                        ((size_t)tap * stream->shape.rows_max + first) * (size_t)stream->width;
+    return read_rows(stream, from, count, rows, error);
+}

@@ -1,0 +1,345 @@
+/* Weights and adapters on the card. Matrices go there in PANELS, repacked on the way where the file
+ * has another layout, exact in value; norms and biases as they are. Embeddings and rotation tables
+ * stay with the host, which looks them up. One block of memory for each engine's weights. */
+#include "device/cuda/cuda.h"
+
+#include "base/checked.h"
+#include "device/upload.h"
+
+#include <string.h>
+
+#define ALIGNMENT   256
+#define STAGE_BYTES ((size_t)8 << 20) /* at least: that are repacked before they are copied */
+
+/* A walk over everything that goes to the card; without memory it only counts. */
+typedef struct upload_walk {
+    cuda_device *cuda; /* NULL: it counts */
+    const weights_source *source;
+    weights_plan *plan; /* NULL: nobody asks for groups */
+    uint8_t *memory;
+    size_t bytes, total;
+    uint8_t *stage; /* panels that were repacked */
+    size_t stage_bytes;
+    avo_error *error;
+} upload_walk;
+
+static avo_status walk_place(upload_walk *walk, size_t bytes, uint8_t **to) {
+    *to = walk->memory == NULL ? NULL : walk->memory + walk->bytes;
+    if (size_add(walk->bytes, bytes, &walk->bytes) &&
+        size_round_up(walk->bytes, ALIGNMENT, &walk->bytes))
+        return AVO_OK;
+    return status_fail(walk->error, AVO_ERROR_LIMIT, "%s: the weights are too large",
+                       walk->source->path);
+}
+
+static avo_status walk_floats(upload_walk *walk, const float **floats, size_t count) {
+    uint8_t *to;
+    if (*floats == NULL)
+        return AVO_OK;
+    AVO_TRY(walk_place(walk, count * sizeof(float), &to));
+    if (walk->memory == NULL)
+        return AVO_OK;
+    AVO_TRY(cuda_copy_in(walk->cuda, to, *floats, count * sizeof(float), walk->error));
+    *floats = (const float *)(const void *)to;
+    return AVO_OK;
+}
+
+/* ---- Matrices ---- */
+
+static void count_group(weights_plan *plan, const weight_view *from, quant_type to, bool repacked,
+                        uint64_t bytes) {
+    uint32_t i = 0;
+    while (i < plan->groups && i + 1 < WEIGHTS_GROUPS_MAX &&
+           !(plan->group[i].from == from->type && plan->group[i].to == to &&
+             plan->group[i].layout == from->layout))
+        i++;
+    if (i == plan->groups) {
+        plan->groups++;
+        plan->group[i] = (weights_group){
+            .from = from->type, .to = to, .layout = from->layout, .repacked = repacked};
+    }
+    plan->group[i].matrices++;
+    plan->group[i].bytes += bytes;
+}
+
+static avo_status report(upload_walk *walk) {
+    const weights_source *source = walk->source;
+    if (source->progress == NULL ||
+        source->progress(source->progress_context, "upload", walk->bytes, walk->total))
+        return AVO_OK;
+    return status_fail(walk->error, AVO_ERROR_CANCELLED,
+                       "uploading was cancelled after %zu of %zu bytes", walk->bytes, walk->total);
+}
+
+/* As many panels at a time as the stage holds. */
+static avo_status copy_panels(upload_walk *walk, const weight_view *from, quant_type type,
+                              size_t panel_bytes, uint8_t *to) {
+    size_t panels = weight_panels(from), each = walk->stage_bytes / panel_bytes;
+    for (size_t first = 0; first < panels; first += each) {
+        size_t count = size_min(panels - first, each);
+        for (size_t i = 0; i < count; i++)
+            weight_repack_panel(from, first + i, type, walk->stage + i * panel_bytes);
+        AVO_TRY(cuda_copy_in(walk->cuda, to + first * panel_bytes, walk->stage, count * panel_bytes,
+                             walk->error));
+        AVO_TRY(report(walk));
+    }
+    return AVO_OK;
+}
+
+static avo_status walk_weight(upload_walk *walk, weight_view *weight) {
+    uint64_t panel_bytes, bytes;
+    uint8_t *to;
+    if (weight->data == NULL)
+        return AVO_OK;
+    quant_type type = weight_repack_type(weight);
+    bool repacked = weight->layout != QUANT_LAYOUT_PANELS;
+    if (!panels_known(type) || cuda_linear_kernel(type) == CUDA_KERNELS ||
+        !weight_panel_bytes(type, weight->k, &panel_bytes) ||
+        !weight_bytes(type, QUANT_LAYOUT_PANELS, weight->rows, weight->k, &bytes) ||
+        bytes > SIZE_MAX)
+        return status_fail(walk->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: a %u × %u matrix of type %s cannot be computed by device cuda",
+                           walk->source->path, weight->rows, weight->k, quant_name(weight->type));
+    AVO_TRY(walk_place(walk, (size_t)bytes, &to));
+    if (walk->plan != NULL)
+        count_group(walk->plan, weight, type, repacked, bytes);
+    if (walk->stage_bytes < panel_bytes && walk->memory == NULL)
+        walk->stage_bytes = (size_t)panel_bytes;
+    if (walk->memory == NULL)
+        return AVO_OK;
+    if (repacked)
+        AVO_TRY(copy_panels(walk, weight, type, (size_t)panel_bytes, to));
+    else
+        AVO_TRY(cuda_copy_in(walk->cuda, to, weight->data, (size_t)bytes, walk->error));
+    weight->type = type;
+    weight->layout = QUANT_LAYOUT_PANELS;
+    weight->row_first = weight->rows_whole = 0;
+    weight->data = to;
+    return report(walk);
+}
+
+static avo_status walk_linear(upload_walk *walk, linear_view *linear) {
+    AVO_TRY(walk_weight(walk, &linear->weight));
+    return walk_floats(walk, &linear->bias, linear->weight.rows);
+}
+
+static avo_status walk_norm(upload_walk *walk, norm_view *norm, size_t width) {
+    AVO_TRY(walk_floats(walk, &norm->weight, width));
+    return walk_floats(walk, &norm->bias, width);
+}
+
+static avo_status walk_layer(upload_walk *walk, layer_view *layer, uint32_t width) {
+    linear_view *linears[] = {&layer->query, &layer->key, &layer->value, &layer->output,
+                              &layer->gate,  &layer->up,  &layer->down};
+    norm_view *norms[] = {&layer->attention_norm, &layer->attention_post_norm,
+                          &layer->feed_forward_norm, &layer->feed_forward_post_norm};
+    for (size_t i = 0; i < sizeof(linears) / sizeof(linears[0]); i++)
+        AVO_TRY(walk_linear(walk, linears[i]));
+    for (size_t i = 0; i < sizeof(norms) / sizeof(norms[0]); i++)
+        AVO_TRY(walk_norm(walk, norms[i], width));
+    AVO_TRY(walk_norm(walk, &layer->query_norm, layer->head_size));
+    return walk_norm(walk, &layer->key_norm, layer->head_size);
+}
+
+/* `view` is a copy whose layers are the caller's to change; the embedding's own projection is the
+ * host's. */
+static avo_status walk_model(upload_walk *walk, model_view *view, layer_view *layers) {
+    for (uint32_t i = 0; i < view->layers; i++) {
+        layer_view layer = view->layer[i];
+        AVO_TRY(walk_layer(walk, layers == NULL ? &layer : &layers[i], view->width));
+    }
+    AVO_TRY(walk_norm(walk, &view->final_norm, view->width));
+    AVO_TRY(walk_linear(walk, &view->head_project));
+    return walk_linear(walk, &view->head);
+}
+
+/* ---- The plan ---- */
+
+static avo_status check_dense(const device *device, const weights_source *source,
+                              avo_error *error) {
+    for (uint32_t i = 0; i < source->model->layers; i++)
+        if (source->model->layer[i].experts.count > 0)
+            return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                               "%s: layer %u has %u experts, device %s computes dense layers only",
+                               source->path, i, source->model->layer[i].experts.count,
+                               device->info.name);
+    return AVO_OK;
+}
+
+static avo_status count_bytes(const weights_source *source, weights_plan *plan, upload_walk *walk,
+                              avo_error *error) {
+    model_view view = *source->model;
+    *walk =
+        (upload_walk){.source = source, .plan = plan, .stage_bytes = STAGE_BYTES, .error = error};
+    return walk_model(walk, &view, NULL);
+}
+
+avo_status cuda_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
+                             avo_error *error) {
+    upload_walk walk;
+    uint64_t rounded, mapped = 0, bytes;
+    *plan = (weights_plan){0};
+    AVO_TRY(check_dense(device, source, error));
+    AVO_TRY(count_bytes(source, plan, &walk, error));
+    if (!device_memory_round(device, walk.bytes, &rounded))
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the weights are too large", source->path);
+    const weight_view *kept[] = {&source->model->embedding, &source->model->position_embedding,
+                                 &source->model->embedding_project.weight};
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+        if (kept[i]->data != NULL &&
+            weight_bytes(kept[i]->type, kept[i]->layout, kept[i]->rows, kept[i]->k, &bytes))
+            mapped += bytes;
+    plan->mapped_bytes = mapped < source->file_bytes ? mapped : source->file_bytes;
+    plan->copied_bytes = plan->missing_bytes = rounded;
+    return AVO_OK;
+}
+
+/* ---- Uploading ---- */
+
+static avo_status upload_all(cuda_weights *weights, const weights_source *source, upload_walk *walk,
+                             avo_error *error) {
+    model_view *view = &weights->base.view;
+    layer_view *layers = arena_take_array(&weights->arena, view->layers, sizeof(*layers));
+    if (layers == NULL)
+        return status_no_memory(error, "layers", view->layers * sizeof(*layers));
+    memcpy(layers, source->model->layer, view->layers * sizeof(*layers));
+    AVO_TRY(walk_model(walk, view, layers));
+    view->layer = layers;
+    if (source->forget != NULL)
+        source->forget(source->context);
+    return AVO_OK;
+}
+
+static avo_status fill(cuda_weights *weights, const weights_source *source, avo_error *error) {
+    cuda_device *cuda = cuda_of(weights->base.device);
+    const avo_allocator *allocator = cuda->base.allocator;
+    upload_walk walk;
+    AVO_TRY(count_bytes(source, NULL, &walk, error));
+    AVO_TRY(cuda_status(
+        cuda->port,
+        cuda->port->operations->take(cuda->port, size_max(walk.bytes, ALIGNMENT), &weights->memory),
+        "taking memory for weights", error));
+    walk.cuda = cuda;
+    walk.memory = weights->memory;
+    walk.total = walk.bytes;
+    walk.bytes = 0;
+    walk.stage = allocator_take(allocator, walk.stage_bytes);
+    if (walk.stage == NULL)
+        return status_no_memory(error, "panels on their way to the card", walk.stage_bytes);
+    avo_status status = upload_all(weights, source, &walk, error);
+    allocator_give(allocator, walk.stage, walk.stage_bytes);
+    return status;
+}
+
+avo_status cuda_weights_open(device_stream *stream, const weights_source *source,
+                             device_weights **out, avo_error *error) {
+    device *device = stream->device;
+    cuda_weights *weights = allocator_take_array(device->allocator, 1, sizeof(*weights));
+    if (weights == NULL)
+        return status_no_memory(error, "the model's weights", sizeof(*weights));
+    weights->base = (device_weights){.device = device, .view = *source->model};
+    weights->host = *source->model;
+    arena_init(&weights->arena, device->allocator, SIZE_MAX);
+    avo_status status = fill(weights, source, error);
+    if (status != AVO_OK) {
+        cuda_weights_close(&weights->base);
+        return status;
+    }
+    *out = &weights->base;
+    return AVO_OK;
+}
+
+void cuda_weights_close(device_weights *base) {
+    cuda_weights *weights = (cuda_weights *)(void *)base;
+    cuda_port *port = cuda_of(base->device)->port;
+    if (weights->memory != NULL)
+        port->operations->give(port, weights->memory);
+    arena_free(&weights->arena);
+    allocator_give(base->device->allocator, weights, sizeof(*weights));
+}
+
+/* ---- Adapters ---- */
+
+typedef struct cuda_adapter {
+    adapter_view view; /* addresses are the card's; the embedding's are the host's */
+    arena arena;
+    uint8_t *memory;
+} cuda_adapter;
+
+typedef struct adapter_fill {
+    cuda_device *cuda;
+    uint8_t *memory; /* NULL: sizes are counted */
+    size_t bytes;
+} adapter_fill;
+
+static avo_status take_array(void *context, const void *data, size_t bytes, const uint8_t **address,
+                             avo_error *error) {
+    adapter_fill *f = context;
+    uint8_t *to = f->memory == NULL ? NULL : f->memory + f->bytes;
+    *address = to == NULL ? data : to;
+    if (to != NULL)
+        AVO_TRY(cuda_copy_in(f->cuda, to, data, bytes, error));
+    if (!size_add(f->bytes, bytes, &f->bytes) || !size_round_up(f->bytes, ALIGNMENT, &f->bytes))
+        return status_fail(error, AVO_ERROR_LIMIT, "an adapter is too large");
+    return AVO_OK;
+}
+
+/* A copy in host memory: the host looks up embeddings. */
+static avo_status keep_weight(cuda_adapter *own, weight_view *weight, avo_error *error) {
+    uint64_t bytes;
+    if (weight->data == NULL)
+        return AVO_OK;
+    if (!weight_bytes(weight->type, weight->layout, weight->rows, weight->k, &bytes) ||
+        bytes > SIZE_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "an adapter's embedding is too large");
+    uint8_t *copy = arena_take(&own->arena, (size_t)bytes);
+    if (copy == NULL)
+        return status_no_memory(error, "an adapter's embedding", (size_t)bytes);
+    memcpy(copy, weight->data, (size_t)bytes);
+    weight->data = copy;
+    return AVO_OK;
+}
+
+static avo_status adapter_upload(cuda_device *cuda, const adapter_view *view,
+                                 const model_view *model, cuda_adapter *own, size_t *bytes,
+                                 avo_error *error) {
+    adapter_view rest = *view; /* what goes to the card */
+    rest.embedding.look.data = rest.embedding.up.data = NULL;
+    adapter_fill f = {.cuda = cuda};
+    AVO_TRY(upload_adapter(&rest, model, take_array, &f, &own->arena, &own->view, error));
+    *bytes = size_max(f.bytes, ALIGNMENT);
+    AVO_TRY(cuda_status(cuda->port, cuda->port->operations->take(cuda->port, *bytes, &own->memory),
+                        "taking memory for an adapter", error));
+    f.memory = own->memory;
+    f.bytes = 0;
+    AVO_TRY(upload_adapter(&rest, model, take_array, &f, &own->arena, &own->view, error));
+    own->view.embedding = view->embedding;
+    AVO_TRY(keep_weight(own, &own->view.embedding.look, error));
+    return keep_weight(own, &own->view.embedding.up, error);
+}
+
+void cuda_adapter_close(device *device, device_adapter *adapter) {
+    cuda_adapter *own = adapter->own;
+    cuda_port *port = cuda_of(device)->port;
+    if (own->memory != NULL)
+        port->operations->give(port, own->memory);
+    arena_free(&own->arena);
+    allocator_give(device->allocator, own, sizeof(*own));
+}
+
+avo_status cuda_adapter_open(device *device, const adapter_view *view, const model_view *model,
+                             device_adapter *out, avo_error *error) {
+    cuda_adapter *own = allocator_take_array(device->allocator, 1, sizeof(*own));
+    if (own == NULL)
+        return status_no_memory(error, "an adapter", sizeof(*own));
+    arena_init(&own->arena, device->allocator, SIZE_MAX);
+    size_t bytes = 0;
+    *out = (device_adapter){.view = &own->view, .own = own};
+    avo_status status = adapter_upload(cuda_of(device), view, model, own, &bytes, error);
+    out->bytes = bytes;
+    if (status != AVO_OK) {
+        cuda_adapter_close(device, out);
+        *out = (device_adapter){0};
+    }
+    return status;
+}

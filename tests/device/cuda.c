@@ -1,0 +1,494 @@
+/* device/cuda: the arithmetic that kernels share with the processor against quant/ and plain C, and
+ * whole models against a CPU device, to the bit. On the emulated card, or on the one that
+ * AVO_TEST_CUDA names ("cuda"). Failures of the driver fail what needed the call, nothing else. */
+#include "support/support.h"
+
+#include "base/random.h"
+#include "device/cuda/cuda.h"
+#include "device/test/cuda_emulated.h"
+#include "pack/pack.h"
+#include "support/models.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *card(void) {
+    const char *wanted = getenv("AVO_TEST_CUDA");
+    return wanted != NULL ? wanted : "cuda-emulated";
+}
+
+/* ---- Arithmetic ---- */
+
+static void fill(uint8_t *out, size_t bytes, uint64_t stream) {
+    for (size_t i = 0; i < bytes; i += sizeof(random_block)) {
+        random_block block = random_at(31, stream, i);
+        memcpy(out + i, &block, bytes - i < sizeof(block) ? bytes - i : sizeof(block));
+    }
+}
+
+static void assert_same_float(float a, float b) {
+    if (!(a != a && b != b))
+        assert_memory_equal(&a, &b, sizeof(a));
+}
+
+static void check_unit(quant_type type, const uint8_t *panel, uint32_t k, uint32_t unit) {
+    exact_shape shape;
+    panel_unit all;
+    assert_true(cuda_shape_of(type, &shape));
+    panel_unit_read(type, panel, k, unit, &all);
+    uint32_t lines = type == QUANT_Q8R ? (k + 15) / 16 * 4 : (k + 3) / 4;
+    for (uint32_t lane = 0; lane < QUANT_PANEL_ROWS; lane++) {
+        exact_unit own;
+        exact_unit_read(&shape, panel, lines, unit, lane, &own);
+        for (uint32_t i = 0; i < PANEL_UNIT && unit * PANEL_UNIT + i < k; i++)
+            assert_int_equal((int8_t)(own.word[i / 4] >> i % 4 * 8), all.number[i][lane]);
+        for (int half = 0; half < 2; half++) {
+            assert_same_float(own.scale[half], all.scale[half][lane]);
+            if (shape.minimum)
+                assert_same_float(own.minimum[half], all.minimum[half][lane]);
+        }
+    }
+    assert_int_equal(shape.minimum, panels_minimum(type));
+    assert_int_equal(shape.halves, panels_sub_blocks(type));
+}
+
+static void units_are_read_as_everywhere(void **state) {
+    (void)state;
+    static const quant_type types[] = {
+        QUANT_Q8C,   QUANT_Q8R,   QUANT_Q8_0, QUANT_Q8B,  QUANT_Q4_0,   QUANT_Q4_1,
+        QUANT_Q4B64, QUANT_Q4M64, QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL, QUANT_MXFP4,
+        QUANT_Q4_K,  QUANT_Q5_K,  QUANT_Q6_K, QUANT_Q3_K, QUANT_Q2_K,   QUANT_IQ4_XS};
+    static const uint32_t lengths[] = {1, 20, 32, 100, 256, 512};
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+        for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+            uint64_t bytes;
+            uint32_t k = lengths[n];
+            if (!panels_bytes(types[t], k, &bytes))
+                continue;
+            uint8_t *panel = aligned_alloc(64, (size_t)bytes);
+            assert_non_null(panel);
+            fill(panel, (size_t)bytes, t * 100 + n);
+            for (uint32_t unit = 0; unit * PANEL_UNIT < k; unit++)
+                check_unit(types[t], panel, k, unit);
+            free(panel);
+        }
+    /* Every type of panels has a kernel. */
+    for (uint32_t type = 0; type < 256; type++)
+        if (quant_info_of(type) != NULL && panels_known((quant_type)type))
+            assert_int_not_equal(cuda_linear_kernel((quant_type)type), CUDA_KERNELS);
+}
+
+static void q4r_sums_are_exact(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {16, 112, 128, 144, 256, 400, 512};
+    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+        uint64_t bytes;
+        uint32_t k = lengths[n];
+        _Alignas(16) int8_t x[512];
+        _Alignas(16) int32_t sums[32] = {0};
+        assert_true(panels_bytes(QUANT_Q4R, k, &bytes));
+        uint8_t *panel = aligned_alloc(64, (size_t)bytes);
+        assert_non_null(panel);
+        fill(panel, (size_t)bytes, n);
+        fill((uint8_t *)x, sizeof(x), 77 + n);
+        for (uint32_t i = 0; i < 512; i++)
+            sums[i / 16] += x[i];
+        for (uint32_t lane = 0; lane < 16; lane++)
+            for (uint32_t begin = 0; begin < k; begin += 256) {
+                uint32_t left = k - begin < 256 ? k - begin : 256;
+                int32_t wanted = 0;
+                for (uint32_t i = 0; i < left; i++) {
+                    panel_unit unit;
+                    panel_unit_read(QUANT_Q4R, panel, k, (begin + i) / 32, &unit);
+                    wanted += unit.number[i % 32][lane] * x[begin + i];
+                }
+                const uint8_t *super = panel + begin / 256 * EXACT_Q4R_SUPER_LINES * EXACT_LINE;
+                assert_int_equal(
+                    exact_q4r_sum(super, (left + 15) / 16, lane, x + begin, sums + begin / 16),
+                    wanted);
+            }
+        free(panel);
+    }
+}
+
+static void numbers_are_those_of_quant(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 65536; i++) {
+        assert_same_float(exact_from_half((uint16_t)i), quant_f16_to_f32((uint16_t)i));
+        assert_same_float(exact_from_brain((uint16_t)i), quant_bf16_to_f32((uint16_t)i));
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        assert_same_float(exact_from_e4m3((uint8_t)i), quant_f8_e4m3_to_f32((uint8_t)i));
+    for (uint32_t i = 0; i < 100000; i++) {
+        random_block block = random_at(5, 5, i);
+        float x =
+            exact_float(i % 2 == 0 ? block.words[0] : (block.words[0] & 0x8fffffffu) + (56u << 24));
+        assert_int_equal(exact_to_half(x), quant_f32_to_f16(x));
+        assert_int_equal(exact_to_brain(x), quant_f32_to_bf16(x));
+        if (x == x)
+            assert_int_equal(exact_to_e4m3(x), kv_fp8_encode(x));
+    }
+}
+
+/* ---- Whole models ---- */
+
+typedef struct model_case {
+    const char *path;
+    const char *kv;
+    uint32_t rows; /* of a step, at most */
+} model_case;
+
+static avo_engine *open_engine(avo_model *model, const model_case *given, const char *device,
+                               uint32_t context) {
+    avo_engine *engine = NULL;
+    avo_error error = {0};
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.device = device;
+    options.threads = strcmp(device, "cpu") == 0 ? 2 : 0;
+    options.kv_type = given->kv;
+    options.context_max = options.rope_context = context;
+    options.sessions_max = 2;
+    options.rows_max = given->rows;
+    options.logits_max = given->rows;
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    return engine;
+}
+
+/* Logits of all tokens, in steps of at most given->rows. */
+static void compute(avo_engine *engine, avo_session *session, const int32_t *ids, uint32_t count,
+                    uint32_t rows, uint32_t vocabulary, float *logits) {
+    avo_batch *batch;
+    avo_error error = {0};
+    assert_ok_error(avo_batch_open(engine, &batch, &error), &error);
+    for (uint32_t i = 0; i < count;) {
+        uint32_t part = count - i < rows ? count - i : rows;
+        avo_batch_clear(batch);
+        if (avo_batch_add_scored(batch, session, ids + i, part, part) != AVO_OK ||
+            avo_step(engine, batch) != AVO_OK)
+            fail_msg("step: %s", avo_batch_error(batch)->text);
+        for (uint32_t row = 0; row < part; row++, i++)
+            memcpy(logits + (size_t)i * vocabulary, avo_batch_logits(batch, session, row),
+                   vocabulary * sizeof(float));
+    }
+    avo_batch_close(batch);
+}
+
+/* The first half of the tokens on one device; the session moves through a file, and the other
+ * half is computed on the other. */
+static float *compute_both(avo_model *model, const model_case *given, const char *first,
+                           const char *second, uint32_t count, uint32_t vocabulary) {
+    float *logits = malloc((size_t)count * vocabulary * sizeof(float));
+    int32_t ids[512];
+    char path[256];
+    avo_error error = {0};
+    assert_non_null(logits);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = (int32_t)((i * 7 + 3) % (vocabulary < 90 ? vocabulary : 90));
+    avo_engine *engine = open_engine(model, given, first, count);
+    avo_session *session;
+    assert_ok_error(avo_session_open(engine, NULL, &session, &error), &error);
+    compute(engine, session, ids, count / 2, given->rows, vocabulary, logits);
+    snprintf(path, sizeof(path), "%s/cuda.session", test_scratch_folder());
+    if (strcmp(first, second) != 0) {
+        assert_ok_error(avo_session_save(session, path, &error), &error);
+        avo_session_close(session);
+        avo_engine_close(engine);
+        engine = open_engine(model, given, second, count);
+        assert_ok_error(avo_session_open(engine, NULL, &session, &error), &error);
+        assert_ok_error(avo_session_restore(session, path, &error), &error);
+    }
+    compute(engine, session, ids + count / 2, count - count / 2, given->rows, vocabulary,
+            logits + (size_t)(count / 2) * vocabulary);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return logits;
+}
+
+static void check_case(const model_case *given, uint32_t count) {
+    avo_model *model;
+    avo_error error = {0};
+    avo_model_info info = {.size = sizeof(info)};
+    assert_ok_error(avo_model_open(given->path, NULL, &model, &error), &error);
+    avo_model_describe(model, &info);
+    static const char *const cpu = "cpu";
+    float *wanted = compute_both(model, given, cpu, cpu, count, info.vocabulary);
+    const char *pairs[][2] = {{card(), card()}, {cpu, card()}, {card(), cpu}};
+    for (size_t i = 0; i < 3; i++) {
+        float *found = compute_both(model, given, pairs[i][0], pairs[i][1], count, info.vocabulary);
+        if (memcmp(wanted, found, (size_t)count * info.vocabulary * sizeof(float)) != 0)
+            fail_msg("%s with %s pages, %s then %s: other bits", given->path, given->kv,
+                     pairs[i][0], pairs[i][1]);
+        free(found);
+    }
+    free(wanted);
+    avo_model_close(model);
+}
+
+static void every_architecture_has_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const kv[] = {"f16", "int8", "f32", "fp8", "bf16"};
+    for (size_t i = 0; i < FIXTURE_COUNT; i++) {
+        char name[256], path[512];
+        snprintf(name, sizeof(name), "models/%s", fixture_names[i].name);
+        snprintf(path, sizeof(path), "%s", test_fixture_path(name));
+        model_case given = {path, kv[i % 5], 40};
+        check_case(&given, 44);
+        given.kv = kv[(i + 1) % 5];
+        given.rows = 7;
+        check_case(&given, 40);
+    }
+}
+
+static void every_type_has_the_bits_of_the_processor(void **state) {
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    for (int type = 0; type < PACK_KEEP; type++) {
+        pack_options options = {.type = (pack_type)type, .threads = 2};
+        pack_report report;
+        avo_error error = {0};
+        assert_ok_error(
+            pack_file(test_fixture_path("models/qwen2"), path, &options, &report, &error), &error);
+        model_case given = {path, "f16", 9};
+        check_case(&given, 40);
+    }
+}
+
+/* More than one split of 256 positions, with and without a window and a soft cap. */
+static void long_sessions_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const names[] = {"models/llama3", "models/gemma3", "models/mistral"};
+    static const char *const kv[] = {"f16", "int8", "fp8"};
+    for (size_t i = 0; i < 3; i++) {
+        char path[512];
+        snprintf(path, sizeof(path), "%s", test_fixture_path(names[i]));
+        model_case given = {path, kv[i], 64};
+        check_case(&given, 400);
+    }
+}
+
+/* ---- Adapters ---- */
+
+#define ADAPTED 12 /* tokens */
+
+static float *compute_adapted(avo_model *model, avo_adapter *adapter, const char *device,
+                              uint32_t vocabulary) {
+    static const int32_t ids[ADAPTED] = {1, 5, 9, 3, 7, 11, 2, 4, 6, 8, 10, 12};
+    model_case given = {NULL, "f16", ADAPTED};
+    avo_engine *engine = open_engine(model, &given, device, 32);
+    avo_adapter_use use = {adapter, 0.75f};
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    avo_session *session;
+    avo_error error = {0};
+    float *logits = malloc((size_t)ADAPTED * vocabulary * sizeof(float));
+    assert_non_null(logits);
+    options.adapters = &use;
+    options.adapter_count = 1;
+    assert_ok_error(avo_session_open(engine, &options, &session, &error), &error);
+    compute(engine, session, ids, ADAPTED, 5, vocabulary, logits);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return logits;
+}
+
+/* Every pair of an adapter and a model that fit: low rank, gains, offsets, norms, embeddings. */
+static void adapters_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const adapters[] = {"all-linear",  "bias-all",        "dora",
+                                           "dora-bias",   "dora-conv1d",     "conv1d",
+                                           "embedding",   "embedding-gemma", "embedding-head",
+                                           "saved-norms", "saved-linear",    "rank-forty"};
+    static const char *const models[] = {"llama2", "llama3", "gpt2", "gemma3", "qwen2"};
+    uint32_t compared = 0;
+    for (size_t i = 0; i < 60; i++) {
+        char name[128], path[512];
+        avo_model *model;
+        avo_adapter *adapter;
+        avo_error error = {0};
+        avo_model_info info = {.size = sizeof(info)};
+        snprintf(name, sizeof(name), "models/%s", models[i % 5]);
+        assert_ok_error(avo_model_open(test_fixture_path(name), NULL, &model, &error), &error);
+        avo_model_describe(model, &info);
+        snprintf(name, sizeof(name), "adapters/%s", adapters[i / 5]);
+        snprintf(path, sizeof(path), "%s", test_fixture_path(name));
+        if (avo_adapter_open(model, path, NULL, &adapter, &error) == AVO_OK) {
+            float *wanted = compute_adapted(model, adapter, "cpu", info.vocabulary);
+            float *found = compute_adapted(model, adapter, card(), info.vocabulary);
+            if (memcmp(wanted, found, (size_t)ADAPTED * info.vocabulary * sizeof(float)) != 0)
+                fail_msg("%s on %s: other bits", adapters[i / 5], models[i % 5]);
+            free(wanted);
+            free(found);
+            avo_adapter_close(adapter);
+            compared++;
+        }
+        avo_model_close(model);
+    }
+    print_message("  %u pairs compared\n", compared);
+    assert_true(compared >= 5);
+}
+
+/* ---- Failures ---- */
+
+static avo_status answer(avo_model *model, const char *device, avo_error *error) {
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.device = device;
+    options.context_max = 64;
+    options.sessions_max = 1;
+    avo_engine *engine;
+    avo_session *session = NULL;
+    avo_batch *batch = NULL;
+    static const int32_t ids[] = {1, 2, 3, 4, 5};
+    avo_status status = avo_engine_open(model, &options, &engine, error);
+    if (status != AVO_OK)
+        return status;
+    status = avo_session_open(engine, NULL, &session, error);
+    if (status == AVO_OK)
+        status = avo_batch_open(engine, &batch, error);
+    for (int i = 0; i < 3 && status == AVO_OK; i++) {
+        avo_batch_clear(batch);
+        status = avo_batch_add(batch, session, ids, 5);
+        if (status == AVO_OK)
+            status = avo_step(engine, batch);
+        if (status == AVO_OK && avo_batch_logits(batch, session, 0) == NULL)
+            status = AVO_ERROR_DEVICE;
+        if (status != AVO_OK)
+            *error = *avo_batch_error(batch);
+    }
+    avo_batch_close(batch);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return status;
+}
+
+static void a_call_that_fails_fails_what_needed_it(void **state) {
+    (void)state;
+    avo_model *model;
+    avo_error error = {0};
+    assert_ok(avo_model_open(test_fixture_path("models/llama3"), NULL, &model, &error));
+    uint32_t failed = 0;
+    for (uint32_t number = 1; number < 2000; number += number < 60 ? 1 : 17) {
+        char name[64];
+        snprintf(name, sizeof(name), "cuda-emulated:%s=%u", number % 2 ? "fail" : "lost", number);
+        avo_status status = answer(model, name, &error);
+        if (status == AVO_OK)
+            break;
+        assert_int_equal(status, AVO_ERROR_DEVICE);
+        assert_non_null(strstr(error.text, "719"));
+        failed++;
+    }
+    assert_true(failed > 60);
+    assert_int_equal(answer(model, "cuda-emulated:fail=2,code=2", &error), AVO_ERROR_MEMORY);
+    assert_non_null(strstr(error.text, "free memory on the card"));
+    assert_int_not_equal(answer(model, "cuda-emulated:memory=0", &error), AVO_OK);
+    assert_int_equal(answer(model, "cuda-emulated:speed=9", &error), AVO_ERROR_ARGUMENT);
+    assert_ok_error(answer(model, "cuda-emulated", &error), &error);
+    avo_model_close(model);
+}
+
+/* ---- The driver library, played ---- */
+
+static int played_version = 13000, played_count = 1, played_init, played_load;
+
+static cu_result play_init(unsigned flags) {
+    (void)flags;
+    return played_init;
+}
+static cu_result play_version(int *version) {
+    *version = played_version;
+    return 0;
+}
+static cu_result play_name(cu_result result, const char **name) {
+    *name = result == CU_NO_BINARY ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_PLAYED";
+    return 0;
+}
+static cu_result play_count(int *count) {
+    *count = played_count;
+    return 0;
+}
+static cu_result play_device(cu_device *device, int index) {
+    *device = index;
+    return 0;
+}
+static cu_result play_retain(cu_context *context, cu_device device) {
+    (void)device;
+    *context = (cu_context)(uintptr_t)64;
+    return 0;
+}
+static cu_result play_release(cu_device device) {
+    (void)device;
+    return 0;
+}
+static cu_result play_set(cu_context context) {
+    (void)context;
+    return 0;
+}
+static cu_result play_load(cu_module *module, const void *image) {
+    (void)module;
+    (void)image;
+    return played_load;
+}
+
+static void refused(const char *text, avo_status wanted, int index) {
+    cuda_library library = {.init = play_init,
+                            .version = play_version,
+                            .error_name = play_name,
+                            .device_count = play_count,
+                            .device_get = play_device,
+                            .context_retain = play_retain,
+                            .context_release = play_release,
+                            .context_set = play_set,
+                            .module_load = play_load};
+    cuda_port *port = NULL;
+    avo_error error = {0};
+    assert_int_equal(cuda_port_open(NULL, &library, "", index, &port, &error), wanted);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("'%s' does not say '%s'", error.text, text);
+}
+
+static void a_driver_that_cannot_is_refused(void **state) {
+    (void)state;
+    played_init = CU_NO_DEVICE;
+    refused("does not start: CUDA_ERROR_PLAYED (100)", AVO_ERROR_UNSUPPORTED, 0);
+    played_init = 0;
+    played_version = 11080;
+    refused("supports CUDA 11.8, must support 12.0", AVO_ERROR_UNSUPPORTED, 0);
+    played_version = 13000;
+    refused("has 1 card, numbered from 0", AVO_ERROR_ARGUMENT, 1);
+    played_count = 0;
+    refused("finds no card", AVO_ERROR_UNSUPPORTED, 0);
+    played_count = 1;
+    played_load = CU_NO_BINARY;
+    refused("need a card of compute capability 8.0", AVO_ERROR_DEVICE, 0);
+}
+
+/* One device stays open: a card's context begins and ends with its first and last user. */
+static int keep_open(void **state) {
+    avo_error error = {0};
+    device_options options = {.name = card(), .streams = 1};
+    device *device;
+    assert_ok_error(device_open(&options, &device, &error), &error);
+    *state = device;
+    return 0;
+}
+
+static int close_kept(void **state) {
+    device_close(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(units_are_read_as_everywhere),
+        cmocka_unit_test(q4r_sums_are_exact),
+        cmocka_unit_test(numbers_are_those_of_quant),
+        cmocka_unit_test(every_architecture_has_the_bits_of_the_processor),
+        cmocka_unit_test(every_type_has_the_bits_of_the_processor),
+        cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
+        cmocka_unit_test(adapters_have_the_bits_of_the_processor),
+        cmocka_unit_test(a_call_that_fails_fails_what_needed_it),
+        cmocka_unit_test(a_driver_that_cannot_is_refused),
+    };
+    return cmocka_run_group_tests(tests, keep_open, close_kept);
+}
