@@ -11,6 +11,7 @@
 #define HALF_PI_3 2.02226624879595063154e-21
 #define LN2_HIGH  6.93147180369123816490e-01
 #define LN2_LOW   1.90821492927058770002e-10
+#define EXP_MOST  746.0 /* beyond it lie infinity and, for its negative, 0 */
 
 /* Taylor on |x| ≤ π/4: the first term left out is below 1e-17. */
 static double sine_near(double x) {
@@ -55,6 +56,8 @@ void mathd_sine_cosine(double x, double *sine, double *cosine) {
 }
 
 double mathd_exp(double x) {
+    if (!(fabs(x) < EXP_MOST)) /* the power of two would not be an int for any x */
+        return x < 0.0 ? 0.0 : x > 0.0 ? (double)INFINITY : x;
     double n = floor(x * 1.44269504088896340736 + 0.5);
     double r = (x - n * LN2_HIGH) - n * LN2_LOW;
     double sum = 0.0;
