@@ -12,8 +12,11 @@
 
 #define MATHD_LN2_HIGH 6.93147180369123816490e-01
 #define MATHD_LN2_LOW  1.90821492927058770002e-10
+#define MATHD_EXP_MOST 746.0 /* beyond it lie infinity and, for its negative, 0 */
 
 MATHD_INLINE double mathd_inline_exp(double x) {
+    if (!(fabs(x) < MATHD_EXP_MOST)) /* the power of two would not be an int for any x */
+        return x < 0.0 ? 0.0 : x > 0.0 ? (double)INFINITY : x;
     double n = floor(x * 1.44269504088896340736 + 0.5);
     double r = (x - n * MATHD_LN2_HIGH) - n * MATHD_LN2_LOW;
     double sum = 0.0;

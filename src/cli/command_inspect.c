@@ -1,4 +1,5 @@
-/* `avocet inspect`: what a model file holds, and with --verify whether it holds it whole. */
+/* `avocet inspect`: what a file of a model or of draft heads holds, and with --verify whether it
+ * holds it whole. */
 #include "cli/cli.h"
 
 #include "cli/inspect_int.h"
@@ -173,22 +174,58 @@ static int show(const inspect_facts *facts, bool json) {
     return EXIT_GOOD;
 }
 
+/* A file, opened. */
+typedef struct opened {
+    model_source *source;
+    file_map map;       /* of heads */
+    heads_config heads; /* of a file that says it has some: */
+    bool is_heads;
+} opened;
+
+/* Weights of a model are such files, too; what cannot be read is left to the model's reader. */
+static avo_status open_heads(const char *path, opened *out, avo_error *error) {
+    avo_error ignored;
+    if (!text_ends(text_from(path), TEXT_LITERAL(".safetensors")) ||
+        file_map_open(path, &out->map, &ignored) != AVO_OK)
+        return AVO_OK;
+    if (source_open_tensors(out->map.bytes, path, NULL, &out->source, &ignored) == AVO_OK)
+        out->is_heads = out->source->heads.size > 0;
+    if (out->is_heads)
+        return heads_config_read(path, NULL, &out->heads, error);
+    source_close(out->source);
+    out->source = NULL;
+    file_map_close(&out->map);
+    out->map = (file_map){0};
+    return AVO_OK;
+}
+
+static void close_all(opened *file) {
+    source_close(file->source);
+    if (file->is_heads)
+        file_map_close(&file->map);
+}
+
 static int inspect(const char *name, bool json, bool tensors, bool verified) {
     char path[CLI_PATH_MAX];
     avo_error error = {0};
-    model_source *source = NULL;
+    opened file = {0};
     avo_status status = cli_model_path(name, path, sizeof(path), &error);
-    AVO_THEN(status, source_open(path, NULL, &source, &error));
-    if (status != AVO_OK)
+    AVO_THEN(status, open_heads(path, &file, &error));
+    if (!file.is_heads)
+        AVO_THEN(status, source_open(path, NULL, &file.source, &error));
+    if (status != AVO_OK) {
+        close_all(&file);
         return cli_fail(&error);
-    inspect_facts facts = {.source = source, .list_tensors = tensors};
+    }
+    inspect_facts facts = {.source = file.source, .list_tensors = tensors};
+    facts.heads = file.is_heads ? &file.heads : NULL;
     gather(&facts);
     if (verified) {
         cli_interrupt_catch();
         status = verify(&facts, &error);
     }
     int result = status == AVO_OK ? show(&facts, json) : cli_fail_status(status, &error);
-    source_close(source);
+    close_all(&file);
     return result;
 }
 
@@ -218,11 +255,12 @@ static int run(int argc, char **argv) {
 
 const cli_command command_inspect = {
     .name = "inspect",
-    .summary = "show the contents of a model file",
+    .summary = "show the contents of a model file or of draft heads",
     .usage = "avocet inspect MODEL [--tensors] [--verify] [--json]",
     .examples = "avocet inspect smollm2\n"
                 "avocet inspect model.gguf --tensors\n"
                 "avocet inspect model.avo --verify\n"
-                "avocet inspect folder --json",
+                "avocet inspect folder --json\n"
+                "avocet inspect heads.safetensors",
     .run = run,
 };

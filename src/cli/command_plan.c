@@ -78,16 +78,9 @@ static void write_place(json_writer *w, const plan_facts *facts) {
     json_member_boolean(w, "lock", plan->lock);
 }
 
-static bool is_auto(const speculation_options *options) {
-    return (options->kinds | DRAFT_BIT(DRAFT_MODEL)) == DRAFTS_AUTO;
-}
-
-/* "auto" allows a source of the program's own, which this command does not have. */
+/* A source of the program's own is allowed by "auto", but this command does not have any. */
 static bool has_source(const speculation_options *options, uint32_t kind) {
-    draft_kinds kinds = options->kinds;
-    if (is_auto(options))
-        kinds &= ~DRAFT_BIT(DRAFT_CUSTOM);
-    return (kinds & DRAFT_BIT(kind)) != 0;
+    return kind != DRAFT_CUSTOM && (options->kinds & DRAFT_BIT(kind)) != 0;
 }
 
 static void write_speculation(json_writer *w, const speculation_options *options) {
@@ -160,7 +153,7 @@ static void print_speculation(const speculation_options *options) {
         printf("%12s\n", "off");
         return;
     }
-    printf("%12s  sources:", is_auto(options) ? "auto" : "on");
+    printf("%12s  sources:", options->automatic ? "auto" : "on");
     for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++)
         if (has_source(options, kind))
             printf(" %s", draft_kind_name((draft_kind)kind));

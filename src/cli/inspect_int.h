@@ -5,6 +5,7 @@
 #include "base/json_writer.h"
 #include "formats/gguf.h"
 #include "formats/source.h"
+#include "model/heads.h"
 #include "tokenizer/tokenizer.h"
 
 #define INSPECT_TYPES_MAX 64
@@ -27,6 +28,7 @@ typedef struct inspect_verdict {
 
 typedef struct inspect_facts {
     const model_source *source;
+    const heads_config *heads; /* a file of draft heads; NULL: a model */
     bool list_tensors;
     uint64_t file_bytes;
     uint64_t elements, bytes; /* of all tensors */

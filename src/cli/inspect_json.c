@@ -203,22 +203,70 @@ static void write_verdict(json_writer *w, const inspect_verdict *v) {
     json_end(w);
 }
 
+/* ---- Draft heads ---- */
+
+static void write_digest(json_writer *w, const char *key, const char *digest) {
+    if (digest[0] == '\0')
+        json_member_null(w, key);
+    else
+        json_member_string(w, key, digest);
+}
+
+static void write_heads(json_writer *w, const heads_config *c) {
+    json_member_object_begin(w, "heads");
+    json_member_string(w, "kind", heads_kind_name(c->kind));
+    write_digest(w, "base_digest", c->base_digest);
+    write_digest(w, "base_sha256", c->base_sha256);
+    json_member_u64(w, "width", c->width);
+    json_member_u64(w, "layers", c->layers);
+    json_member_u64(w, "vocabulary", c->vocabulary);
+    json_member_u64(w, "frequent", c->frequent);
+    json_member_number(w, "norm_epsilon", c->norm_epsilon);
+    json_member_array_begin(w, "taps");
+    for (uint32_t i = 0; i < c->taps; i++)
+        json_u64(w, c->tap[i]);
+    json_end(w);
+    if (c->kind == HEADS_MEDUSA) {
+        json_member_u64(w, "heads", c->heads);
+        json_member_boolean(w, "token", c->token);
+    } else {
+        json_member_u64(w, "depth", c->depth);
+        json_member_u64(w, "window", c->window);
+        json_member_u64(w, "attention_heads", c->attention_heads);
+        json_member_u64(w, "kv_heads", c->kv_heads);
+        json_member_u64(w, "head_size", c->head_size);
+        json_member_u64(w, "feed_forward", c->feed_forward);
+        json_member_number(w, "rope_base", c->rope_base);
+    }
+    json_end(w);
+}
+
+/* ---- The object ---- */
+
+static void write_model(json_writer *w, const inspect_facts *facts) {
+    const model_source *source = facts->source;
+    json_member_string(w, "architecture", source_architecture_name(source->config.architecture));
+    write_config(w, &source->config);
+    write_tokenizer(w, facts);
+    write_generation(w, &source->generation);
+    if (source->chat_template.size > 0)
+        json_member_text(w, "chat_template", source->chat_template);
+}
+
 void inspect_write_json(json_writer *w, const inspect_facts *facts) {
     const model_source *source = facts->source;
     json_object_begin(w);
     json_member_string(w, "path", source->path);
     json_member_string(w, "format", source_format_name(source->format));
     json_member_text(w, "name", source->name);
-    json_member_string(w, "architecture", source_architecture_name(source->config.architecture));
     write_files(w, source);
-    write_config(w, &source->config);
+    if (facts->heads != NULL)
+        write_heads(w, facts->heads);
+    else
+        write_model(w, facts);
     write_totals(w, facts);
     if (facts->list_tensors)
         write_tensors(w, source);
-    write_tokenizer(w, facts);
-    write_generation(w, &source->generation);
-    if (source->chat_template.size > 0)
-        json_member_text(w, "chat_template", source->chat_template);
     if (source->gguf != NULL)
         write_metadata(w, source->gguf);
     if (source->format == SOURCE_AVO)

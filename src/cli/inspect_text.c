@@ -232,13 +232,48 @@ static avo_status write_verdict(buffer *out, const inspect_verdict *v) {
                          (unsigned long long)v->infinite, v->bad_tensors);
 }
 
+static avo_status write_heads_layers(buffer *out, const heads_config *c) {
+    AVO_TRY(buffer_format(out, "depth         %u layer%s, feed-forward %u\n", c->depth,
+                          c->depth == 1 ? "" : "s", c->feed_forward));
+    AVO_TRY(buffer_format(out, "attention     %u heads of %u, %u for keys and values\n",
+                          c->attention_heads, c->head_size, c->kv_heads));
+    AVO_TRY(buffer_format(out, "positions     rotary, base %g\n", c->rope_base));
+    return c->window == 0 ? buffer_append_text(out, "window        all positions\n")
+                          : buffer_format(out, "window        %u positions\n", c->window);
+}
+
+static avo_status write_heads(buffer *out, const heads_config *c) {
+    AVO_TRY(buffer_format(out, "draft heads   %s\n", heads_kind_name(c->kind)));
+    AVO_TRY(buffer_format(out, "base model    %u layers, width %u, vocabulary %u\n", c->layers,
+                          c->width, c->vocabulary));
+    AVO_TRY(buffer_format(out, "base digest   %s\n",
+                          c->base_digest[0] == '\0' ? "not said" : c->base_digest));
+    AVO_TRY(buffer_format(out, "base SHA-256  %s\n",
+                          c->base_sha256[0] == '\0' ? "not said" : c->base_sha256));
+    if (c->kind == HEADS_MEDUSA)
+        AVO_TRY(buffer_format(out, "heads         %u, from the hidden state%s\n", c->heads,
+                              c->token ? " and the token" : ""));
+    else
+        AVO_TRY(write_heads_layers(out, c));
+    AVO_TRY(buffer_append_text(out, c->taps == 0 ? "taps          none" : "taps          layer"));
+    for (uint32_t i = 0; i < c->taps; i++)
+        AVO_TRY(buffer_format(out, " %u", c->tap[i]));
+    AVO_TRY(buffer_format(out, "\nfrequent      %u of %u tokens can be drafted\n", c->frequent,
+                          c->vocabulary));
+    return buffer_format(out, "norm          epsilon %g\n", c->norm_epsilon);
+}
+
+static avo_status write_model(buffer *out, const inspect_facts *facts) {
+    AVO_TRY(write_config(out, &facts->source->config));
+    AVO_TRY(write_tokenizer(out, facts));
+    AVO_TRY(write_generation(out, &facts->source->generation));
+    return write_template(out, facts->source->chat_template);
+}
+
 avo_status inspect_write_text(buffer *out, const inspect_facts *facts) {
     const model_source *source = facts->source;
     AVO_TRY(write_head(out, facts));
-    AVO_TRY(write_config(out, &source->config));
-    AVO_TRY(write_tokenizer(out, facts));
-    AVO_TRY(write_generation(out, &source->generation));
-    AVO_TRY(write_template(out, source->chat_template));
+    AVO_TRY(facts->heads != NULL ? write_heads(out, facts->heads) : write_model(out, facts));
     AVO_TRY(write_totals(out, facts));
     if (facts->list_tensors)
         AVO_TRY(write_tensors(out, source));

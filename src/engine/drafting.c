@@ -19,8 +19,8 @@ static avo_status check_tokens(uint32_t draft_tokens, avo_error *error) {
 }
 
 /* Sources that a kind of heads is lacking for: left out of auto, refused by name. */
-static avo_status plan_heads(const avo_engine_options *options, bool automatic,
-                             speculation_options *plan, avo_error *error) {
+static avo_status plan_heads(const avo_engine_options *options, speculation_options *plan,
+                             avo_error *error) {
     for (uint32_t kind = 0; kind < HEADS_KINDS; kind++) {
         draft_kinds bit = DRAFT_BIT(draft_heads_kind((heads_kind)kind));
         bool there = false;
@@ -29,7 +29,7 @@ static avo_status plan_heads(const avo_engine_options *options, bool automatic,
         if (there || (plan->kinds & bit) == 0)
             continue;
         plan->kinds &= ~bit;
-        if (!automatic)
+        if (!plan->automatic)
             return status_fail(error, AVO_ERROR_ARGUMENT,
                                "speculate names the source %s, but there are no such draft heads; "
                                "give a file (--draft-heads)",
@@ -42,10 +42,10 @@ avo_status drafting_plan(const avo_engine_options *options, speculation_options 
                          avo_error *error) {
     *plan = (speculation_options){.corpus = {.tokens_max = CORPUS_TOKENS, .keys_max = CORPUS_KEYS}};
     AVO_TRY(draft_kinds_parse(options->speculate, &plan->kinds, error));
-    bool automatic = plan->kinds == DRAFTS_AUTO;
-    AVO_TRY(plan_heads(options, automatic, plan, error));
+    plan->automatic = plan->kinds == DRAFTS_AUTO;
+    AVO_TRY(plan_heads(options, plan, error));
     bool has_model = (plan->kinds & DRAFT_BIT(DRAFT_MODEL)) != 0;
-    if (options->draft_model == NULL && automatic)
+    if (options->draft_model == NULL && plan->automatic)
         plan->kinds &= ~DRAFT_BIT(DRAFT_MODEL);
     else if (options->draft_model == NULL && has_model)
         return status_fail(

@@ -23,6 +23,7 @@ typedef struct drafter drafter;
 
 typedef struct speculation_options {
     draft_kinds kinds;           /* sources that requests may use */
+    bool automatic;              /* nobody named them: those of auto that there are */
     uint32_t draft_tokens;       /* most of one sequence in one step; 1 to DRAFTS_MAX */
     draft_controller controller; /* of requests that name none */
     uint32_t drafters;           /* sequences at a time, at most DRAFTERS_MAX */

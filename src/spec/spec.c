@@ -57,7 +57,7 @@ avo_status draft_kinds_read(const char *field, const char *text, draft_kinds *ki
             return status_fail(
                 error, AVO_ERROR_ARGUMENT,
                 "%s is \"%.60s\", must be off, auto or a list of sources with commas "
-                "between them:" DRAFT_SOURCE_TABLE(DRAFT_SOURCE_LIST),
+                "between them:" DRAFT_OFFERED_TABLE(DRAFT_SOURCE_LIST),
                 field, text);
         at += length;
         if (*at == '\0')

@@ -25,7 +25,7 @@
 
 /* X(name, text, help). Where several sources have drafts, the best record wins; of equals, the
  * first. */
-#define DRAFT_SOURCE_TABLE(X)                                                                      \
+#define DRAFT_OFFERED_TABLE(X)                                                                     \
     X(GRAMMAR, "grammar", "tokens that the grammar leaves no choice about")                        \
     X(SUFFIX, "suffix", "what followed the longest repeated end of prompt and answer")             \
     X(NGRAM, "ngram", "what followed the last two or three tokens before")                         \
@@ -33,7 +33,10 @@
     X(MODEL, "model", "tokens of a smaller model (--draft-model)")                                 \
     X(EAGLE, "eagle", "guesses of EAGLE layers from hidden states (--draft-heads)")                \
     X(MEDUSA, "medusa", "guesses of Medusa heads from hidden states (--draft-heads)")              \
-    X(LAYERS, "layers", "guesses of a distilled draft (--draft-heads)")                            \
+    X(LAYERS, "layers", "guesses of a distilled draft (--draft-heads)")
+/* With the one that users are not told of: only a program that is linked with us can have it. */
+#define DRAFT_SOURCE_TABLE(X)                                                                      \
+    DRAFT_OFFERED_TABLE(X)                                                                         \
     X(CUSTOM, "custom", "a source of the program's own")
 
 typedef enum draft_kind {

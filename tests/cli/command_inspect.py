@@ -8,6 +8,7 @@ from pathlib import Path
 from command import ROOT, call
 
 MODELS = ROOT / "tests" / "fixtures" / "models"
+HEADS = ROOT / "tests" / "fixtures" / "heads" / "tiny"
 
 
 def inspect(*arguments):
@@ -88,6 +89,47 @@ class Inspect(unittest.TestCase):
             status, out, error = inspect(path, "--verify")
             self.assertEqual((status, out), (1, ""))
             self.assertIn(tensor["name"], error)
+
+    def test_heads(self):
+        sizes = {"width": 36, "layers": 3, "vocabulary": 97, "frequent": 61, "base_digest": None}
+        layers = {"attention_heads": 3, "kv_heads": 1, "head_size": 12, "feed_forward": 52}
+        own = {"f32-medusa": {"kind": "medusa", "heads": 4, "token": True, "taps": [3]},
+               "deep-eagle": {"kind": "eagle", "depth": 2, "window": 7, "taps": [1, 2, 3],
+                              **layers},
+               "q4-layers": {"kind": "layers", "depth": 2, "window": 7, "taps": [], **layers}}
+        for name, fields in own.items():
+            path = HEADS / f"{name}.safetensors"
+            seen = inspect_json(path, "--tensors", "--verify")
+            self.assertEqual({**seen["heads"], **sizes, **fields}, seen["heads"])
+            self.assertEqual(len(seen["heads"]["base_sha256"]), 64)
+            self.assertEqual(seen["files"], [{"path": str(path), "bytes": path.stat().st_size}])
+            self.assertEqual(len(seen["tensors"]), seen["tensor_count"])
+            self.assertIn("frequent", {tensor["name"] for tensor in seen["tensors"]})
+            self.assertEqual(sum(t["bytes"] for t in seen["tensors"]), seen["weight_bytes"])
+            self.assertTrue(seen["verify"]["good"])
+            self.assertFalse({"architecture", "config", "tokenizer"} & set(seen))
+            status, text, _ = inspect(path)
+            self.assertEqual(status, 0)
+            for line in (f"draft heads   {fields['kind']}", "base digest   not said",
+                         "base model    3 layers, width 36, vocabulary 97",
+                         f"base SHA-256  {seen['heads']['base_sha256']}",
+                         "taps          " + " ".join(["layer", *map(str, fields["taps"])])
+                         if fields["taps"] else "taps          none",
+                         "frequent      61 of 97 tokens can be drafted"):
+                self.assertIn(line + "\n", text)
+            if "depth" in fields:
+                self.assertIn("depth         2 layers, feed-forward 52\n", text)
+                self.assertIn("window        7 positions\n", text)
+            self.assertIn(f"tensors       {seen['tensor_count']}, ", text)
+
+    def test_heads_with_wrong_fields(self):
+        data = (HEADS / "f32-medusa.safetensors").read_bytes()
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "wrong.safetensors"
+            path.write_bytes(data.replace(b"medusa", b"gorgon", 1))
+            status, out, error = inspect(path)
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn('wrong.safetensors: avocet.heads: kind is "gorgon", must be', error)
 
     def test_refusals(self):
         self.assertEqual(inspect()[0], 2)

@@ -123,7 +123,7 @@ class Frame(unittest.TestCase):
         facts = json.loads(call("version", "--json").stdout)
         self.assertEqual(set(facts), {"version", "build", "compiler", "cpu", "isa", "isas",
                                       "features", "threads", "threads_from", "processors", "cores",
-                                      "numa_nodes", "huge_pages"})
+                                      "numa_nodes", "huge_pages", "cuda"})
         self.assertIn(facts["isa"], facts["isas"].split())
         self.assertLessEqual(facts["threads"], facts["processors"])
         self.assertIn(facts["version"], done.stdout.decode())

@@ -264,6 +264,11 @@ class Eval(unittest.TestCase):
         for word in ("weights", "KV", "scratch", "drafts", "total", "available",
                      "auto  sources: grammar suffix corpus; at most 15 draft tokens"):
             self.assertIn(word, table)
+        named = call("plan", FIXTURE, "--speculate", "grammar,suffix").stdout.decode()
+        self.assertIn("on  sources: grammar suffix; at most", named)
+        refused = self.refuse("plan", FIXTURE, "--speculate", "magic")
+        self.assertIn("medusa", refused)
+        self.assertNotIn("custom", refused)
         self.assertEqual(plan["speculation"],
                          {"sources": ["grammar", "suffix", "corpus"], "draft_tokens": 15,
                           "controller": "cost", "drafters": 1, "corpus_tokens": 65536})

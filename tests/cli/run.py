@@ -75,7 +75,7 @@ class Run(TinyModel):
             self.assertEqual(remote["ids"], plain["ids"])
         for name, fault in (("remote:vmx", "must be a CPU device"),
                             ("ref:1", "take no parameters"), ("auto:1", "the name of one device"),
-                            ("cuda:1", "unknown device 'cuda'"), (":1", "the name of one device")):
+                            ("mpi:1", "unknown device 'mpi'"), (":1", "the name of one device")):
             self.assertIn(fault, self.refuse("--device", name, status=USAGE))
 
     def test_json_shape(self):

@@ -48,6 +48,12 @@ static void doubles_are_close(void **state) {
     }
     for (double x = -600.0; x < 600.0; x += 0.371)
         assert_true(fabs(mathd_exp(x) / exp(x) - 1.0) < 1e-15);
+    const double far[] = {709.0, 710.0, 745.9, 746.0, 1e30, (double)INFINITY};
+    for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++) {
+        assert_true(mathd_exp(-far[i]) <= 1e-307);
+        assert_true(i == 0 || mathd_exp(far[i]) == (double)INFINITY);
+    }
+    assert_true(isnan(mathd_exp((double)NAN)));
     for (double x = 1e-6; x < 1e9; x *= 1.013) {
         assert_true(fabs(mathd_log(x) - log(x)) < 1e-15 * fmax(1.0, fabs(log(x))));
         for (double y = -1.0; y < 1.0; y += 0.13)

@@ -102,6 +102,7 @@ static void names_are_read(void **state) {
         assert_int_equal(draft_kinds_parse(wrong[i], &kinds, &error), AVO_ERROR_ARGUMENT);
         assert_non_null(strstr(error.text, "must be off, auto or a list of sources"));
         assert_non_null(strstr(error.text, "suffix"));
+        assert_null(strstr(error.text, "custom"));
     }
     assert_int_equal(draft_controller_parse("ema", &controller, &error), AVO_OK);
     assert_int_equal(controller, CONTROLLER_EMA);

@@ -81,6 +81,14 @@ def engine(model):
 
 
 @pytest.fixture
+def heads():
+    """Draft heads of a model of their own."""
+    with avocet.Model(ROOT / "tests/fixtures/models/smollm2") as base, \
+            avocet.Heads(base, ROOT / "tests/fixtures/heads/tiny/q8-medusa.safetensors") as heads:
+        yield heads
+
+
+@pytest.fixture
 def scheduler(engine):
     with avocet.Scheduler(engine) as scheduler:
         yield scheduler

@@ -7,7 +7,7 @@ JUNK = [None, 5, 1.5, "text", b"bytes", [], {}, object()]
 
 
 @pytest.fixture
-def things(model, engine, adapter_paths, tmp_path):
+def things(model, engine, adapter_paths, heads, tmp_path):
     """One open object of every class."""
     with avocet.Adapter(model, adapter_paths[0]) as adapter, \
             avocet.Registry(model) as registry, avocet.Telemetry() as telemetry, \
@@ -17,7 +17,7 @@ def things(model, engine, adapter_paths, tmp_path):
             engine.batch() as batch:
         yield {"Model": model, "Engine": engine, "Adapter": adapter, "Registry": registry,
                "Telemetry": telemetry, "Grammar": grammar, "Scheduler": scheduler,
-               "Session": session, "Batch": batch, "path": tmp_path}
+               "Session": session, "Batch": batch, "Heads": heads, "path": tmp_path}
 
 
 # Every argument that is an object of ours: what it must be, whether None is good, and the call.
@@ -25,6 +25,12 @@ TAKES = {
     "Engine(model)": ("Model", False, lambda t, x: avocet.Engine(x)),
     "Engine(telemetry)": ("Telemetry", True,
                           lambda t, x: avocet.Engine(t["Model"], telemetry=x)),
+    "Engine(draft_heads)": ("Heads", False,
+                            lambda t, x: avocet.Engine(t["Model"], draft_heads=[x])),
+    "Engine(draft_model)": ("Model", True,
+                            lambda t, x: avocet.Engine(t["Model"], draft_model=x)),
+    "Model(draft_of)": ("Model", True, lambda t, x: avocet.Model("path", draft_of=x)),
+    "Heads(model)": ("Model", False, lambda t, x: avocet.Heads(x, "path")),
     "plan(model)": ("Model", False, lambda t, x: avocet.plan(x)),
     "Adapter(model)": ("Model", False, lambda t, x: avocet.Adapter(x, "path")),
     "Registry(model)": ("Model", False, lambda t, x: avocet.Registry(x)),
@@ -94,7 +100,9 @@ def test_every_constructor_and_method_is_in_the_list(things):
             for parameter in list(inspect.signature(function).parameters.values())[1:]:
                 text = parameter.annotation if isinstance(parameter.annotation, str) else \
                     getattr(parameter.annotation, "__name__", str(parameter.annotation))
-                if "Optional" in str(parameter.annotation):
+                if text.startswith("Optional["):  # of the class that is being made
+                    text = text[len("Optional["):-1]
+                elif "Optional" in str(parameter.annotation):
                     text = [getattr(part, "__name__", str(part))
                             for part in typing.get_args(parameter.annotation)][0]
                 if text in names:
@@ -106,7 +114,8 @@ def test_every_constructor_and_method_is_in_the_list(things):
              ("Scheduler", "__init__"), ("Engine", "step"), ("Batch", "add"), ("Batch", "logits"),
              ("Session", "generate"), ("Scheduler", "submit"), ("Scheduler", "generate"),
              ("Scheduler", "batch"), ("Scheduler", "stream"), ("Answer", "__init__"),
-             ("Batch", "hidden"), ("Batch", "tap"), ("ChatRequest", "__init__")}
+             ("Batch", "hidden"), ("Batch", "tap"), ("ChatRequest", "__init__"),
+             ("Heads", "__init__"), ("Model", "__init__")}
     assert set(found) <= known and listed <= names
 
 
@@ -157,10 +166,17 @@ def test_adapters_are_a_list(things):
             things["Scheduler"].submit(prompt="a", adapters=[wrong])
 
 
+def test_heads_are_a_list(things):
+    for wrong in (things["Heads"], "one", 5, None, {"one": 1}):
+        with pytest.raises(TypeError, match="draft_heads must be a list"):
+            avocet.Engine(things["Model"], draft_heads=wrong)
+
+
 def test_paths_and_texts(things):
     model, registry, session = things["Model"], things["Registry"], things["Session"]
     for wrong in (None, 5, model, ["path"]):
-        for call in (avocet.Model, lambda x: avocet.Adapter(model, x), session.save,
+        for call in (avocet.Model, lambda x: avocet.Adapter(model, x),
+                     lambda x: avocet.Heads(model, x), session.save,
                      session.restore, things["Adapter"].pack, lambda x: registry.load("a", x),
                      things["Telemetry"].append_history):
             with pytest.raises(TypeError, match="path must be a path"):
