@@ -1,10 +1,10 @@
 /* Networks of draft heads on their devices. */
 #include "engine/head_program.h"
 
-static avo_status open_device(const head_program_options *options, device **out, avo_error *error) {
-    const avo_engine_options *engine = options->engine;
+avo_status head_device_open(const avo_allocator *allocator, const avo_engine_options *engine,
+                            device **out, avo_error *error) {
     const char *from;
-    device_options own = {.allocator = options->allocator,
+    device_options own = {.allocator = allocator,
                           .name = device_asked(engine->device, &from),
                           .threads = engine->threads,
                           .streams = 1,
@@ -23,7 +23,8 @@ static stream_shape shape_of(const head_program_options *options) {
                           .head_rows = options->logits_max,
                           .context_max = options->context_max,
                           .pairs_max = view->rotary_tables > 0 ? view->rotary[0].pairs : 0,
-                          .beside = options->beside};
+                          .beside = options->beside,
+                          .lender = options->lender};
     if (view->layers > 0) { /* the state that the next draft begins with */
         shape.taps = 1;
         shape.tap[0] = view->layers;
@@ -35,11 +36,8 @@ static weights_source source_of(const head_program_options *options) {
     return (weights_source){.model = options->view, .path = options->path};
 }
 
-uint64_t head_program_bytes(const head_program_options *options) {
-    device *device;
+uint64_t head_program_bytes(const device *device, const head_program_options *options) {
     avo_error error;
-    if (open_device(options, &device, &error) != AVO_OK)
-        return 0;
     stream_shape shape = shape_of(options);
     weights_source source = source_of(options);
     weights_plan weights = {0};
@@ -49,7 +47,6 @@ uint64_t head_program_bytes(const head_program_options *options) {
         device_stream_bytes(device, &shape, &stream) &&
         device_weights_plan(device, &source, &weights, &error) == AVO_OK &&
         (options->pages == 0 || kv_pool_bytes(device, options->view, type, options->pages, &kv));
-    device_close(device);
     return known ? stream + weights.missing_bytes + kv : 0;
 }
 
@@ -57,7 +54,6 @@ static avo_status open_parts(const head_program_options *options, head_program *
                              avo_error *error) {
     stream_shape shape = shape_of(options);
     weights_source source = source_of(options);
-    AVO_TRY(open_device(options, &out->device, error));
     AVO_TRY(device_stream_open(out->device, &shape, &out->stream, error));
     AVO_TRY(device_weights_open(out->stream, &source, &out->weights, error));
     if (options->pages == 0)
@@ -67,9 +63,10 @@ static avo_status open_parts(const head_program_options *options, head_program *
                         &out->kv, error);
 }
 
-avo_status head_program_open(const head_program_options *options, head_program *out,
+avo_status head_program_open(device *device, const head_program_options *options, head_program *out,
                              avo_error *error) {
-    *out = (head_program){.rows_max = options->rows_max, .layers = options->view->layers};
+    *out = (head_program){
+        .device = device, .rows_max = options->rows_max, .layers = options->view->layers};
     avo_status status = open_parts(options, out, error);
     if (status == AVO_OK)
         return AVO_OK;
@@ -83,7 +80,6 @@ void head_program_close(head_program *program) {
     kv_pool_close(program->kv);
     device_weights_close(program->weights);
     device_stream_close(program->stream);
-    device_close(program->device);
     *program = (head_program){0};
 }
 
