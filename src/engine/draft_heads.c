@@ -73,7 +73,8 @@ static uint32_t rows_of_pass(const draft_heads_options *options) {
 }
 
 static head_program_options program_options(const draft_heads_options *options,
-                                            const avo_heads *heads, const model_view *view) {
+                                            const avo_allocator *allocator, const avo_heads *heads,
+                                            const model_view *view) {
     bool layers = view->layers > 0;
     /* One row of each drafter has logits, or one of each head; a product gives all of its rows. */
     uint32_t rows = rows_of_pass(options), logits = rows;
@@ -82,6 +83,8 @@ static head_program_options program_options(const draft_heads_options *options,
     else if (view == &heads->medusa_head && options->drafters * heads->config.heads < rows)
         logits = options->drafters * heads->config.heads;
     return (head_program_options){
+        .allocator = allocator,
+        .engine = options->engine,
         .view = view,
         .path = heads->path,
         .rows_max = rows,
@@ -143,7 +146,7 @@ uint64_t draft_heads_bytes(const avo_model *model, const draft_heads_options *op
         for (uint32_t i = 0; i < 3; i++) {
             if (views[i] == NULL)
                 continue;
-            head_program_options own = program_options(options, heads, views[i]);
+            head_program_options own = program_options(options, model->allocator, heads, views[i]);
             bytes += head_program_bytes(options->device, &own);
         }
     }
@@ -201,8 +204,8 @@ static avo_status open_unit(draft_heads *own, const draft_heads_options *options
     for (uint32_t i = 0; i < 3; i++) {
         if (views[i] == NULL)
             continue;
-        head_program_options program = program_options(options, heads, views[i]);
-        AVO_TRY(head_program_open(own->device, &program, programs[i], error));
+        head_program_options program = program_options(options, own->allocator, heads, views[i]);
+        AVO_TRY(head_program_open(&program, programs[i], error));
     }
     unit->pass_ns = (double)heads->arena.used_bytes / FIRST_BYTES_NS;
     if (kind == HEADS_MEDUSA)
@@ -220,7 +223,6 @@ static avo_status open_parts(draft_heads *own, const draft_heads_options *option
     for (uint32_t i = 0; i < own->taps; i++)
         own->tap[i] = place_of(plan->tap, plan->taps, tap[i]);
     AVO_TRY(take_arrays(own, &sizes, error));
-    AVO_TRY(head_device_open(own->allocator, options->engine, &own->device, error));
     for (uint32_t kind = 0; kind < HEADS_KINDS; kind++)
         if (options->heads.of[kind] != NULL)
             AVO_TRY(open_unit(own, options, (heads_kind)kind, tap, error));
@@ -257,7 +259,6 @@ void draft_heads_close(draft_heads *own) {
         head_program_close(&own->unit[kind].input);
         head_program_close(&own->unit[kind].fuse);
     }
-    device_close(own->device);
     arena_free(&own->arena);
     allocator_give(own->allocator, own, sizeof(*own));
 }

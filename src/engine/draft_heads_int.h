@@ -50,7 +50,6 @@ typedef struct head_batch {
 struct draft_heads {
     const avo_allocator *allocator;
     avo_engine *target;
-    device *device; /* of all programs */
     uint32_t drafters, width;
     uint32_t rows_max;             /* of one pass */
     uint32_t taps;                 /* kept of each row */

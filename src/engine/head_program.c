@@ -1,10 +1,10 @@
 /* Networks of draft heads on their devices. */
 #include "engine/head_program.h"
 
-avo_status head_device_open(const avo_allocator *allocator, const avo_engine_options *engine,
-                            device **out, avo_error *error) {
+static avo_status open_device(const head_program_options *options, device **out, avo_error *error) {
+    const avo_engine_options *engine = options->engine;
     const char *from;
-    device_options own = {.allocator = allocator,
+    device_options own = {.allocator = options->allocator,
                           .name = device_asked(engine->device, &from),
                           .threads = engine->threads,
                           .streams = 1,
@@ -54,6 +54,7 @@ static avo_status open_parts(const head_program_options *options, head_program *
                              avo_error *error) {
     stream_shape shape = shape_of(options);
     weights_source source = source_of(options);
+    AVO_TRY(open_device(options, &out->device, error));
     AVO_TRY(device_stream_open(out->device, &shape, &out->stream, error));
     AVO_TRY(device_weights_open(out->stream, &source, &out->weights, error));
     if (options->pages == 0)
@@ -63,10 +64,9 @@ static avo_status open_parts(const head_program_options *options, head_program *
                         &out->kv, error);
 }
 
-avo_status head_program_open(device *device, const head_program_options *options, head_program *out,
+avo_status head_program_open(const head_program_options *options, head_program *out,
                              avo_error *error) {
-    *out = (head_program){
-        .device = device, .rows_max = options->rows_max, .layers = options->view->layers};
+    *out = (head_program){.rows_max = options->rows_max, .layers = options->view->layers};
     avo_status status = open_parts(options, out, error);
     if (status == AVO_OK)
         return AVO_OK;
@@ -80,6 +80,7 @@ void head_program_close(head_program *program) {
     kv_pool_close(program->kv);
     device_weights_close(program->weights);
     device_stream_close(program->stream);
+    device_close(program->device);
     *program = (head_program){0};
 }
 

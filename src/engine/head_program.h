@@ -6,8 +6,10 @@
 #include "engine/engine_int.h"
 
 typedef struct head_program_options {
-    const model_view *view; /* outlives the program */
-    const char *path;       /* of the heads, for errors */
+    const avo_allocator *allocator;
+    const avo_engine_options *engine; /* of the target: device, threads and placement */
+    const model_view *view;           /* outlives the program */
+    const char *path;                 /* of the heads, for errors */
     uint32_t rows_max, logits_max, context_max;
     uint32_t pages; /* of K and V; 0: no layers */
     device_stream *beside;
@@ -22,14 +24,10 @@ typedef struct head_program {
     uint32_t rows_max, layers;
 } head_program;
 
-/* The device that the target's options ask for. */
-AVO_MUST_USE avo_status head_device_open(const avo_allocator *allocator,
-                                         const avo_engine_options *engine, device **out,
-                                         avo_error *error);
-/* What it takes; 0 where that cannot be told, and opening will say why. */
+/* What it takes on such a device; 0 where that cannot be told, and opening will say why. */
 uint64_t head_program_bytes(const device *device, const head_program_options *options);
-AVO_MUST_USE avo_status head_program_open(device *device, const head_program_options *options,
-                                          head_program *out, avo_error *error);
+AVO_MUST_USE avo_status head_program_open(const head_program_options *options, head_program *out,
+                                          avo_error *error);
 /* A program of {0} is closed, too. */
 void head_program_close(head_program *program);
 
