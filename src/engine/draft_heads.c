@@ -141,7 +141,7 @@ uint64_t draft_heads_bytes(const avo_model *model, const draft_heads_options *op
         const model_view *views[3];
         if (heads == NULL)
             continue;
-        bytes += sizeof(*heads) + heads->arena.used_bytes;
+        bytes += sizeof(*heads) + heads->arena.used_bytes + heads->rest_bytes;
         unit_views(heads, views);
         for (uint32_t i = 0; i < 3; i++) {
             if (views[i] == NULL)
@@ -191,6 +191,14 @@ static uint32_t place_of(const uint32_t *list, uint32_t count, uint32_t layer) {
     return at;
 }
 
+static bool used_in_place(const draft_heads *own, const avo_heads *heads, const model_view *view) {
+    weights_source source = {.model = view, .path = heads->path};
+    weights_plan plan = {0};
+    avo_error error;
+    return device_weights_plan(own->target->device, &source, &plan, &error) == AVO_OK &&
+           plan.copied_bytes == 0;
+}
+
 static avo_status open_unit(draft_heads *own, const draft_heads_options *options, heads_kind kind,
                             const uint32_t *tap, avo_error *error) {
     head_unit *unit = &own->unit[kind];
@@ -201,13 +209,16 @@ static avo_status open_unit(draft_heads *own, const draft_heads_options *options
     for (uint32_t i = 0; i < heads->config.taps; i++)
         unit->tap[i] = place_of(tap, own->taps, heads->config.tap[i]);
     unit_views(heads, views);
+    bool whole = used_in_place(own, heads, views[2]);
+    while (!whole) /* opening copies them; another engine may be at it */
+        whole = heads_gather_more(heads, UINT32_MAX);
     for (uint32_t i = 0; i < 3; i++) {
         if (views[i] == NULL)
             continue;
         head_program_options program = program_options(options, own->allocator, heads, views[i]);
         AVO_TRY(head_program_open(&program, programs[i], error));
     }
-    unit->pass_ns = (double)heads->arena.used_bytes / FIRST_BYTES_NS;
+    unit->pass_ns = (double)(heads->arena.used_bytes + heads->rest_bytes) / FIRST_BYTES_NS;
     if (kind == HEADS_MEDUSA)
         return AVO_OK;
     return take(own, own->drafters, sizeof(head_rows), &unit->rows, error);

@@ -8,9 +8,10 @@
 
 #define HEADS_FEED_MAX                                                                             \
     128 /* rows that layers are fed at once: of a prompt, or when they begin anew */
-#define HEADS_ROWS_MIN 32 /* of one pass, of all drafters together; more where there are many */
-#define HEADS_ROWS_MAX 256
-#define HEADS_CONTEXT  1024 /* rows that layers keep K and V of; then they begin anew */
+#define HEADS_ROWS_MIN    32 /* of one pass, of all drafters together; more where there are many */
+#define HEADS_ROWS_MAX    256
+#define HEADS_GATHER_ROWS 1024 /* of the output matrix, behind each of the first steps */
+#define HEADS_CONTEXT     1024 /* rows that layers keep K and V of; then they begin anew */
 
 /* The taps of one drafter's newest rows. */
 typedef struct head_feed {

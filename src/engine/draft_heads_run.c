@@ -432,6 +432,8 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
                          const draft_time *time) {
     head_unit *unit = &own->unit[kind];
     draft_kind source = draft_heads_kind(kind);
+    if (!heads_gather_more(unit->heads, HEADS_GATHER_ROWS))
+        return; /* no drafts before all rows are there */
     /* As for a draft model: what the token before a draft must survive for the draft to pay. */
     double least = pass_ns(own, unit) / count / time->token_ns + DRAFT_VERIFY_COST;
     uint64_t end_ns = clock_now_ns() + (uint64_t)time->left_ns;
