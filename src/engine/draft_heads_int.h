@@ -9,6 +9,7 @@
 #define HEADS_FEED_MAX                                                                             \
     128 /* rows that layers are fed at once: of a prompt, or when they begin anew */
 #define HEADS_ROWS_MIN    32 /* of one pass, of all drafters together; more where there are many */
+#define HEADS_FEED_PASSES 2  /* before the one with a draft, of each request */
 #define HEADS_ROWS_MAX    256
 #define HEADS_GATHER_ROWS 1024 /* of the output matrix, behind each of the first steps */
 #define HEADS_CONTEXT     1024 /* rows that layers keep K and V of; then they begin anew */

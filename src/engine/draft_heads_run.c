@@ -229,9 +229,13 @@ static bool feed_rows(draft_heads *own, const head_unit *unit, draft_request *re
                       uint32_t index, uint32_t left) {
     head_batch *batch = &own->batch;
     uint32_t first, end;
-    while (rows_wanted(own, unit, &requests[index], &first, &end)) {
+    for (uint32_t pass = 0; rows_wanted(own, unit, &requests[index], &first, &end); pass++) {
         if (end - first <= left)
             return true;
+        if (pass == HEADS_FEED_PASSES) {
+            drafter_model_behind(requests[index].drafter);
+            return false; /* goes on behind the next step */
+        }
         uint32_t count = end - first - left;
         batch_begin(batch);
         add_range(own, unit, &requests[index], index, first,
