@@ -4,7 +4,8 @@
  * matrix that the heads draft from are gathered. The result is a handful of model_views that a
  * device computes with rows given by the host (batch_view.input); engine/draft_heads.c runs them.
  *
- * Immutable once it is open; any number of engines of the model share it. */
+ * Immutable once it is open, but for rows that are gathered later (heads_open_later); any number of
+ * engines of the model share it. */
 #ifndef AVO_MODEL_HEADS_H
 #define AVO_MODEL_HEADS_H
 
