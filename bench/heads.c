@@ -99,7 +99,7 @@ static avo_status measure(bench *b, uint32_t most, avo_error *error) {
 
 static avo_status run(bench *b, avo_error *error) {
     AVO_TRY(step(b, FIRST, error));
-    printf("first proposal, %d rows of the prompt: %.0f us\n", HEADS_FEED_MAX, propose(b, 1));
+    printf("first proposal behind a prompt of %d rows: %.0f us\n", HEADS_FEED_MAX, propose(b, 1));
     for (uint32_t most = 1; most <= 4; most++)
         AVO_TRY(measure(b, most, error));
     return AVO_OK;

@@ -140,7 +140,7 @@ static avo_status open_heads(const avo_model *model, const char *path, avo_error
     if (heads_count == HEADS_KINDS)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--draft-heads: more than %d files",
                            HEADS_KINDS);
-    AVO_TRY(avo_heads_open(model, path, &heads[heads_count], error));
+    AVO_TRY(heads_open_later(model, path, &heads[heads_count], error));
     heads_count++;
     return AVO_OK;
 }

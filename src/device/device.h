@@ -195,7 +195,8 @@ void device_adapter_close(device *device, device_adapter *adapter);
 
 /* ---- Streams ---- */
 
-typedef struct stream_shape {
+typedef struct stream_shape stream_shape;
+struct stream_shape {
     const model_view *model; /* shapes alone are read */
     uint32_t index;          /* 0 or 1 */
     uint32_t rows_max;
@@ -205,12 +206,14 @@ typedef struct stream_shape {
     uint32_t adapter_rank_max;
     uint32_t pairs_max; /* of any rotation table */
     /* A stream that computes nothing while this one computes, of the same kind of device: a CPU
-     * device uses its workers instead of threads that would get in each other's way. NULL: none. */
+     * device uses its workers instead of threads that would get in each other's way, and the
+     * scratch that they need within a step. NULL: none. */
     device_stream *beside;
+    const stream_shape *lender; /* device_stream_bytes: the shape that `beside` will have */
     uint32_t taps;
     uint32_t tap[DEVICE_TAPS_MAX]; /* ascending: hidden states before this layer, or, the number of
                                       layers, behind the last one */
-} stream_shape;
+};
 
 /* Device memory of a stream; false when it wraps. */
 bool device_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes);

@@ -64,26 +64,35 @@ bool draft_heads_taps(const heads_choice *choice, uint32_t *tap, uint32_t *taps)
 
 /* ---- Memory ---- */
 
+/* Few rows keep scratch small, and longer prompts are fed in several passes. */
+static uint32_t rows_of_pass(const draft_heads_options *options) {
+    uint64_t rows = (uint64_t)options->drafters * HEADS_MEDUSA_MAX;
+    if (rows < HEADS_ROWS_MIN)
+        return HEADS_ROWS_MIN;
+    return rows < HEADS_ROWS_MAX ? (uint32_t)rows : HEADS_ROWS_MAX;
+}
+
 static head_program_options program_options(const draft_heads_options *options,
                                             const avo_allocator *allocator, const avo_heads *heads,
                                             const model_view *view) {
     bool layers = view->layers > 0;
     /* One row of each drafter has logits, or one of each head; a product gives all of its rows. */
-    uint32_t logits = HEADS_ROWS;
+    uint32_t rows = rows_of_pass(options), logits = rows;
     if (layers)
         logits = options->drafters;
-    else if (view == &heads->medusa_head && options->drafters * heads->config.heads < HEADS_ROWS)
+    else if (view == &heads->medusa_head && options->drafters * heads->config.heads < rows)
         logits = options->drafters * heads->config.heads;
     return (head_program_options){
         .allocator = allocator,
         .engine = options->engine,
         .view = view,
         .path = heads->path,
-        .rows_max = HEADS_ROWS,
+        .rows_max = rows,
         .logits_max = logits,
         .context_max = HEADS_CONTEXT,
         .pages = layers ? options->drafters * kv_pages_for(HEADS_CONTEXT) : 0,
-        .beside = options->target != NULL ? options->target->stream[0].stream : NULL};
+        .beside = options->target != NULL ? options->target->stream[0].stream : NULL,
+        .lender = options->lender};
 }
 
 /* The views of a unit, in the order fuse, input, layers; those without weights are not there. */
@@ -116,10 +125,11 @@ static heads_sizes measure(const draft_heads_options *options, uint32_t width) {
             sizes.x = heads->config.heads;
     }
     sizes.ring = (size_t)options->drafters * sizes.kept * sizes.taps * width * sizeof(float);
-    sizes.arrays = HEADS_ROWS * ((size_t)(sizes.taps + 2 + sizes.x) * width + 4) * sizeof(float) +
-                   options->drafters * (sizeof(batch_segment) + sizeof(uint32_t) +
-                                        sizeof(head_feed) + HEADS_KINDS * sizeof(head_rows) +
-                                        kv_pages_for(HEADS_CONTEXT) * sizeof(uint32_t));
+    sizes.arrays =
+        rows_of_pass(options) * ((size_t)(sizes.taps + 2 + sizes.x) * width + 4) * sizeof(float) +
+        options->drafters *
+            (sizeof(batch_segment) + sizeof(uint32_t) + sizeof(head_feed) +
+             HEADS_KINDS * sizeof(head_rows) + kv_pages_for(HEADS_CONTEXT) * sizeof(uint32_t));
     return sizes;
 }
 
@@ -131,13 +141,13 @@ uint64_t draft_heads_bytes(const avo_model *model, const draft_heads_options *op
         const model_view *views[3];
         if (heads == NULL)
             continue;
-        bytes += sizeof(*heads) + heads->arena.used_bytes;
+        bytes += sizeof(*heads) + heads->arena.used_bytes + heads->rest_bytes;
         unit_views(heads, views);
         for (uint32_t i = 0; i < 3; i++) {
             if (views[i] == NULL)
                 continue;
             head_program_options own = program_options(options, model->allocator, heads, views[i]);
-            bytes += head_program_bytes(&own);
+            bytes += head_program_bytes(options->device, &own);
         }
     }
     return bytes;
@@ -155,7 +165,7 @@ static avo_status take(draft_heads *own, size_t count, size_t size, void *out, a
 
 static avo_status take_arrays(draft_heads *own, const heads_sizes *sizes, avo_error *error) {
     head_batch *batch = &own->batch;
-    size_t width = own->width, rows = HEADS_ROWS;
+    size_t width = own->width, rows = own->rows_max;
     size_t pages = kv_pages_for(HEADS_CONTEXT);
     AVO_TRY(take(own, sizes->ring / sizeof(float), sizeof(float), &own->ring, error));
     AVO_TRY(take(own, own->drafters, sizeof(head_feed), &own->feed, error));
@@ -181,6 +191,14 @@ static uint32_t place_of(const uint32_t *list, uint32_t count, uint32_t layer) {
     return at;
 }
 
+static bool used_in_place(const draft_heads *own, const avo_heads *heads, const model_view *view) {
+    weights_source source = {.model = view, .path = heads->path};
+    weights_plan plan = {0};
+    avo_error error;
+    return device_weights_plan(own->target->device, &source, &plan, &error) == AVO_OK &&
+           plan.copied_bytes == 0;
+}
+
 static avo_status open_unit(draft_heads *own, const draft_heads_options *options, heads_kind kind,
                             const uint32_t *tap, avo_error *error) {
     head_unit *unit = &own->unit[kind];
@@ -191,13 +209,16 @@ static avo_status open_unit(draft_heads *own, const draft_heads_options *options
     for (uint32_t i = 0; i < heads->config.taps; i++)
         unit->tap[i] = place_of(tap, own->taps, heads->config.tap[i]);
     unit_views(heads, views);
+    bool whole = used_in_place(own, heads, views[2]);
+    while (!whole) /* opening copies them; another engine may be at it */
+        whole = heads_gather_more(heads, UINT32_MAX);
     for (uint32_t i = 0; i < 3; i++) {
         if (views[i] == NULL)
             continue;
         head_program_options program = program_options(options, own->allocator, heads, views[i]);
         AVO_TRY(head_program_open(&program, programs[i], error));
     }
-    unit->pass_ns = (double)heads->arena.used_bytes / FIRST_BYTES_NS;
+    unit->pass_ns = (double)(heads->arena.used_bytes + heads->rest_bytes) / FIRST_BYTES_NS;
     if (kind == HEADS_MEDUSA)
         return AVO_OK;
     return take(own, own->drafters, sizeof(head_rows), &unit->rows, error);
@@ -229,6 +250,7 @@ avo_status draft_heads_open(const draft_heads_options *options, draft_heads **ou
     own->allocator = model->allocator;
     own->target = options->target;
     own->drafters = options->drafters;
+    own->rows_max = rows_of_pass(options);
     own->width = model->view.width;
     arena_init(&own->arena, model->allocator, SIZE_MAX);
     avo_status status = open_parts(own, options, error);

@@ -42,6 +42,9 @@ typedef struct draft_heads_options {
     const avo_engine_options *engine;
     heads_choice heads;
     uint32_t drafters;
+    /* draft_heads_bytes: the target's device and the shape of its first stream. */
+    const device *device;
+    const stream_shape *lender;
 } draft_heads_options;
 
 /* Host and device memory of such heads, the files' weights included. */

@@ -8,8 +8,11 @@
 
 #define HEADS_FEED_MAX                                                                             \
     128 /* rows that layers are fed at once: of a prompt, or when they begin anew */
-#define HEADS_ROWS    256  /* of one pass, of all drafters together */
-#define HEADS_CONTEXT 1024 /* rows that layers keep K and V of; then they begin anew */
+#define HEADS_ROWS_MIN    32 /* of one pass, of all drafters together; more where there are many */
+#define HEADS_FEED_PASSES 2  /* before the one with a draft, of each request */
+#define HEADS_ROWS_MAX    256
+#define HEADS_GATHER_ROWS 1024 /* of the output matrix, behind each of the first steps */
+#define HEADS_CONTEXT     1024 /* rows that layers keep K and V of; then they begin anew */
 
 /* The taps of one drafter's newest rows. */
 typedef struct head_feed {
@@ -36,10 +39,10 @@ typedef struct head_unit {
 /* Rows of the pass at hand. */
 typedef struct head_batch {
     uint32_t rows;
-    float *fused;   /* [HEADS_ROWS][taps · width] */
-    float *joined;  /* [HEADS_ROWS][2 · width] */
-    float *x;       /* [HEADS_ROWS][width], Medusa: [HEADS_ROWS][heads · width] */
-    int32_t *token; /* [HEADS_ROWS] of the row; its embedding */
+    float *fused;   /* [rows_max][taps · width] */
+    float *joined;  /* [rows_max][2 · width] */
+    float *x;       /* [rows_max][width], Medusa: [rows_max][heads · width] */
+    int32_t *token; /* [rows_max] of the row; its embedding */
     uint32_t *position, *row_segment, *logit_row;
     batch_segment *segment; /* [drafters] */
     uint32_t *request;      /* [drafters] of each segment */
@@ -50,6 +53,7 @@ struct draft_heads {
     const avo_allocator *allocator;
     avo_engine *target;
     uint32_t drafters, width;
+    uint32_t rows_max;             /* of one pass */
     uint32_t taps;                 /* kept of each row */
     uint32_t tap[DEVICE_TAPS_MAX]; /* their numbers among the target's */
     uint32_t kept;                 /* rows of each drafter */

@@ -172,17 +172,11 @@ static bool rows_wanted(const draft_heads *own, const head_unit *unit, const dra
     return true;
 }
 
-/* The rows that one request lacks; false: none this time. */
-static bool add_rows(draft_heads *own, const head_unit *unit, draft_request *request,
-                     uint32_t index) {
-    uint32_t first, end, number = drafter_number(request->drafter);
+/* Rows [first, end) of one request, which follow those in its cache. */
+static void add_range(draft_heads *own, const head_unit *unit, const draft_request *request,
+                      uint32_t index, uint32_t first, uint32_t end) {
+    uint32_t number = drafter_number(request->drafter);
     head_batch *batch = &own->batch;
-    if (!rows_wanted(own, unit, request, &first, &end))
-        return false;
-    if (end - first > HEADS_ROWS - batch->rows) {
-        drafter_model_behind(request->drafter);
-        return false;
-    }
     uint32_t row = batch->rows, ahead = is_eagle(unit) ? 1 : 0;
     size_t width = own->width, fused = unit->heads->config.taps * width;
     batch_add(own, batch, index, number, first - unit->rows[number].base, end - first);
@@ -193,6 +187,19 @@ static bool add_rows(draft_heads *own, const head_unit *unit, draft_request *req
         else
             embed(own, batch->token[row], batch->x + row * width);
     }
+}
+
+/* The rows that one request lacks; false: none this time. */
+static bool add_rows(draft_heads *own, const head_unit *unit, draft_request *request,
+                     uint32_t index) {
+    uint32_t first, end;
+    if (!rows_wanted(own, unit, request, &first, &end))
+        return false;
+    if (end - first > own->rows_max - own->batch.rows) {
+        drafter_model_behind(request->drafter);
+        return false;
+    }
+    add_range(own, unit, request, index, first, end);
     return true;
 }
 
@@ -215,6 +222,33 @@ static void keep_rows(const draft_heads *own, const head_unit *unit,
     for (uint32_t i = 0; i < batch->segments; i++)
         unit->rows[drafter_number(requests[batch->request[i]].drafter)].count +=
             batch->segment[i].rows;
+}
+
+/* Computes K and V of all but the last `left` rows that a request lacks, in several passes. */
+static bool feed_rows(draft_heads *own, const head_unit *unit, draft_request *requests,
+                      uint32_t index, uint32_t left) {
+    head_batch *batch = &own->batch;
+    uint32_t first, end;
+    for (uint32_t pass = 0; rows_wanted(own, unit, &requests[index], &first, &end); pass++) {
+        if (end - first <= left)
+            return true;
+        if (pass == HEADS_FEED_PASSES) {
+            drafter_model_behind(requests[index].drafter);
+            return false; /* goes on behind the next step */
+        }
+        uint32_t count = end - first - left;
+        batch_begin(batch);
+        add_range(own, unit, &requests[index], index, first,
+                  first + (count < own->rows_max ? count : own->rows_max));
+        if (is_eagle(unit) && !(run_fuse(own, unit) && run_input(own, unit)))
+            return false;
+        batch_view view = rows_of(batch, batch->x);
+        view.logit_rows = 0;
+        if (!head_program_run(&unit->layers, &view))
+            return false;
+        keep_rows(own, unit, requests);
+    }
+    return false;
 }
 
 /* ---- Drafts ---- */
@@ -329,7 +363,7 @@ static bool add_medusa(draft_heads *own, const head_unit *unit, const draft_requ
     const head_feed *feed = &own->feed[number];
     head_batch *batch = &own->batch;
     if (count < 2 || feed->end < count - 1 || feed->begin > count - 2 ||
-        (batch->rows + 1) * heads->config.heads > HEADS_ROWS)
+        (batch->rows + 1) * heads->config.heads > own->rows_max)
         return false;
     size_t width = own->width;
     float *row = batch->joined + batch->rows * width * (heads->config.token ? 2 : 1);
@@ -402,23 +436,33 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
                          const draft_time *time) {
     head_unit *unit = &own->unit[kind];
     draft_kind source = draft_heads_kind(kind);
+    if (!heads_gather_more(unit->heads, HEADS_GATHER_ROWS))
+        return; /* no drafts before all rows are there */
     /* As for a draft model: what the token before a draft must survive for the draft to pay. */
     double least = pass_ns(own, unit) / count / time->token_ns + DRAFT_VERIFY_COST;
     uint64_t end_ns = clock_now_ns() + (uint64_t)time->left_ns;
-    batch_begin(&own->batch);
+    /* Rows of each request that the last pass has room for. */
+    uint32_t left = count < own->rows_max ? own->rows_max / count : 1;
     for (uint32_t i = 0; i < count; i++) {
         draft_request *request = &requests[i];
-        request->going = false;
-        if (request->most == 0 || request->draft->count > 0 ||
-            !drafter_uses(request->drafter, source) ||
-            request->sequence->session->ring_window > 0 ||
-            !drafter_try_model(request->drafter, least))
+        request->going = request->most > 0 && request->draft->count == 0 &&
+                         drafter_uses(request->drafter, source) &&
+                         request->sequence->session->ring_window == 0 &&
+                         drafter_try_model(request->drafter, least);
+        if (!request->going)
             continue;
         *request->draft = (struct draft){.kind = source, .graded = true};
-        if (kind == HEADS_MEDUSA)
-            (void)add_medusa(own, unit, request, i);
-        else
-            (void)add_rows(own, unit, request, i);
+        if (kind != HEADS_MEDUSA)
+            request->going = feed_rows(own, unit, requests, i, left);
+    }
+    batch_begin(&own->batch);
+    for (uint32_t i = 0; i < count; i++) {
+        bool going = requests[i].going;
+        requests[i].going = false;
+        if (going && kind == HEADS_MEDUSA)
+            (void)add_medusa(own, unit, &requests[i], i);
+        else if (going)
+            (void)add_rows(own, unit, &requests[i], i);
     }
     if (own->batch.rows == 0 || !has_time(own, unit, time, end_ns))
         return;

@@ -23,7 +23,8 @@ static stream_shape shape_of(const head_program_options *options) {
                           .head_rows = options->logits_max,
                           .context_max = options->context_max,
                           .pairs_max = view->rotary_tables > 0 ? view->rotary[0].pairs : 0,
-                          .beside = options->beside};
+                          .beside = options->beside,
+                          .lender = options->lender};
     if (view->layers > 0) { /* the state that the next draft begins with */
         shape.taps = 1;
         shape.tap[0] = view->layers;
@@ -35,11 +36,8 @@ static weights_source source_of(const head_program_options *options) {
     return (weights_source){.model = options->view, .path = options->path};
 }
 
-uint64_t head_program_bytes(const head_program_options *options) {
-    device *device;
+uint64_t head_program_bytes(const device *device, const head_program_options *options) {
     avo_error error;
-    if (open_device(options, &device, &error) != AVO_OK)
-        return 0;
     stream_shape shape = shape_of(options);
     weights_source source = source_of(options);
     weights_plan weights = {0};
@@ -49,7 +47,6 @@ uint64_t head_program_bytes(const head_program_options *options) {
         device_stream_bytes(device, &shape, &stream) &&
         device_weights_plan(device, &source, &weights, &error) == AVO_OK &&
         (options->pages == 0 || kv_pool_bytes(device, options->view, type, options->pages, &kv));
-    device_close(device);
     return known ? stream + weights.missing_bytes + kv : 0;
 }
 

@@ -13,6 +13,7 @@ typedef struct head_program_options {
     uint32_t rows_max, logits_max, context_max;
     uint32_t pages; /* of K and V; 0: no layers */
     device_stream *beside;
+    const stream_shape *lender; /* as in stream_shape */
 } head_program_options;
 
 typedef struct head_program {
@@ -23,8 +24,8 @@ typedef struct head_program {
     uint32_t rows_max, layers;
 } head_program;
 
-/* What it takes; 0 where that cannot be told, and opening will say why. */
-uint64_t head_program_bytes(const head_program_options *options);
+/* What it takes on such a device; 0 where that cannot be told, and opening will say why. */
+uint64_t head_program_bytes(const device *device, const head_program_options *options);
 AVO_MUST_USE avo_status head_program_open(const head_program_options *options, head_program *out,
                                           avo_error *error);
 /* A program of {0} is closed, too. */

@@ -115,8 +115,12 @@ static bool plan_draft_model(const avo_model *target, const avo_engine_options *
 
 /* The same of draft heads; no bytes that cannot be told. */
 static bool plan_draft_heads(const avo_model *model, const avo_engine_options *options,
-                             engine_plan *plan) {
-    draft_heads_options own = {.engine = options, .drafters = plan->speculation.drafters};
+                             const device *device, engine_plan *plan) {
+    stream_shape lender = engine_stream_shape(model, plan, 0);
+    draft_heads_options own = {.engine = options,
+                               .drafters = plan->speculation.drafters,
+                               .device = device,
+                               .lender = &lender};
     avo_error error;
     if (draft_heads_choose(model, options, plan->speculation.kinds, &own.heads, &error) != AVO_OK ||
         !heads_chosen(&own.heads))
@@ -130,9 +134,9 @@ static bool plan_fits(const avo_model *model, const avo_engine_options *options,
                       const device *device, engine_plan *plan) {
     uint64_t needed, host;
     return plan_measure(model, options->kv_tokens, device, plan) &&
-           plan_draft_model(model, options, plan) && plan_draft_heads(model, options, plan) &&
-           plan_needs(plan, &needed, &host) && needed <= plan->available_bytes &&
-           host <= plan->host_available_bytes;
+           plan_draft_model(model, options, plan) &&
+           plan_draft_heads(model, options, device, plan) && plan_needs(plan, &needed, &host) &&
+           needed <= plan->available_bytes && host <= plan->host_available_bytes;
 }
 
 static avo_status check_range(const char *name, uint64_t value, uint64_t maximum,

@@ -233,8 +233,8 @@ static avo_status read_all(heads_reader *reader) {
                        reader->used);
 }
 
-avo_status heads_open_memory(const avo_model *model, bytes_view bytes, const char *path,
-                             avo_heads **out, avo_error *error) {
+static avo_status open_memory(const avo_model *model, bytes_view bytes, const char *path,
+                              bool later, avo_heads **out, avo_error *error) {
     const avo_allocator *allocator = model->allocator;
     model_source *source = NULL;
     *out = NULL;
@@ -249,7 +249,8 @@ avo_status heads_open_memory(const avo_model *model, bytes_view bytes, const cha
         heads->path == NULL ? status_no_memory(error, "a path", strlen(path)) : AVO_OK;
     AVO_THEN(status, source_open_tensors(bytes, path, allocator, &source, error));
     if (status == AVO_OK) {
-        heads_reader reader = {.source = source, .model = model, .heads = heads, .error = error};
+        heads_reader reader = {
+            .source = source, .model = model, .heads = heads, .error = error, .later = later};
         float_mode mode;
         float_mode_enter(&mode);
         status = read_all(&reader);
@@ -264,19 +265,35 @@ avo_status heads_open_memory(const avo_model *model, bytes_view bytes, const cha
     return AVO_OK;
 }
 
-avo_status avo_heads_open(const avo_model *model, const char *path, avo_heads **out,
-                          avo_error *error) {
+avo_status heads_open_memory(const avo_model *model, bytes_view bytes, const char *path,
+                             avo_heads **out, avo_error *error) {
+    return open_memory(model, bytes, path, false, out, error);
+}
+
+static avo_status open_file(const avo_model *model, const char *path, bool later, avo_heads **out,
+                            avo_error *error) {
     *out = NULL;
     file_map map;
     AVO_TRY(file_map_open(path, &map, error));
-    avo_status status = heads_open_memory(model, map.bytes, path, out, error);
+    avo_status status = open_memory(model, map.bytes, path, later, out, error);
     file_map_close(&map);
     return status;
+}
+
+avo_status avo_heads_open(const avo_model *model, const char *path, avo_heads **out,
+                          avo_error *error) {
+    return open_file(model, path, false, out, error);
+}
+
+avo_status heads_open_later(const avo_model *model, const char *path, avo_heads **out,
+                            avo_error *error) {
+    return open_file(model, path, true, out, error);
 }
 
 void avo_heads_close(avo_heads *heads) {
     if (heads == NULL)
         return;
+    allocator_give(heads->allocator, heads->rest_panels, heads->rest_bytes);
     arena_free(&heads->arena);
     allocator_give(heads->allocator, heads, sizeof(*heads));
 }

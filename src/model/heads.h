@@ -4,11 +4,14 @@
  * matrix that the heads draft from are gathered. The result is a handful of model_views that a
  * device computes with rows given by the host (batch_view.input); engine/draft_heads.c runs them.
  *
- * Immutable once it is open; any number of engines of the model share it. */
+ * Immutable once it is open, but for rows that are gathered later (heads_open_later); any number of
+ * engines of the model share it. */
 #ifndef AVO_MODEL_HEADS_H
 #define AVO_MODEL_HEADS_H
 
 #include "model/model.h"
+
+#include <stdatomic.h>
 
 /* ---- Limits ---- */
 #define HEADS_MEDUSA_MAX 8
@@ -38,12 +41,25 @@ typedef struct heads_config {
     double rope_base;
 } heads_config;
 
+/* Rows of the model's output matrix that were not gathered yet (heads_open_later). */
+typedef struct heads_rest {
+    const avo_model *model;
+    weight_view out; /* its panels are written */
+    uint8_t *buffer; /* a panel's rows, then one decoded row */
+    size_t buffer_bytes;
+    atomic_uint next; /* row; out.rows: all are there */
+    atomic_flag busy;
+} heads_rest;
+
 struct avo_heads {
     const avo_allocator *allocator;
     arena arena;
     const char *path;
     heads_config config;
     uint64_t file_bytes;
+    uint8_t *rest_panels; /* of these rows */
+    size_t rest_bytes;
+    heads_rest *rest;        /* NULL: all rows were gathered when it was opened */
     const int32_t *frequent; /* [config.frequent] token of each column of the logits */
     /* Medusa: [state; token] of all heads as one product of heads · width outputs, and the rows of
      * the output matrix, for one row of each head. */
@@ -63,6 +79,13 @@ AVO_MUST_USE avo_status heads_config_read(const char *path, const avo_allocator 
  * few kilobytes of every tensor, and not by base_sha256, for which all of its file would be read.
  * Heads of another model of the same shape can be used, too; they only guess worse. */
 bool heads_made_for(const heads_config *config, const avo_model *model);
+
+/* avo_heads_open without gathering rows of the output matrix, most of its time. heads_gather_more
+ * does that, some rows at a time, and allocates nothing; true: all are there. The model must live
+ * until then. Any thread may call it. */
+AVO_MUST_USE avo_status heads_open_later(const avo_model *model, const char *path, avo_heads **out,
+                                         avo_error *error);
+bool heads_gather_more(const avo_heads *heads, uint32_t rows);
 
 /* avo_heads_open of a file that lies in memory; `path` is for messages. */
 AVO_MUST_USE avo_status heads_open_memory(const avo_model *model, bytes_view bytes,

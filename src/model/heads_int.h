@@ -17,6 +17,7 @@ typedef struct heads_reader {
     avo_heads *heads;
     avo_error *error;
     uint32_t used; /* tensors that were taken */
+    bool later;    /* rows of the output matrix are gathered when they are needed */
 } heads_reader;
 
 /* Tensors by name; the error names file, tensor, what was found and what must be. */

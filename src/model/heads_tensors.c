@@ -2,6 +2,7 @@
 #include "model/heads_int.h"
 
 #include "base/checked.h"
+#include "base/float_mode.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -282,28 +283,37 @@ typedef struct gathered {
     float *decoded; /* [k] */
 } gathered;
 
-/* Nearest of 16 levels between the least and the largest number of each block. */
+/* Nearest of 16 levels between the least and the largest number of each block. Simple loops, which
+ * the compiler turns into vectors: thousands of rows are encoded while somebody waits. */
 static void encode_q4_1(const float *row, size_t k, uint8_t *out) {
     for (size_t b = 0; b < k / BLOCK; b++, row += BLOCK) {
-        float least = row[0], largest = row[0];
-        for (size_t i = 1; i < BLOCK; i++) {
-            least = row[i] < least ? row[i] : least;
-            largest = row[i] > largest ? row[i] : largest;
+        float low[8], high[8];
+        int32_t level[BLOCK];
+        memcpy(low, row, sizeof(low));
+        memcpy(high, row, sizeof(high));
+        for (size_t i = 8; i < BLOCK; i += 8)
+            for (size_t lane = 0; lane < 8; lane++) {
+                low[lane] = row[i + lane] < low[lane] ? row[i + lane] : low[lane];
+                high[lane] = row[i + lane] > high[lane] ? row[i + lane] : high[lane];
+            }
+        float least = low[0], largest = high[0];
+        for (size_t lane = 1; lane < 8; lane++) {
+            least = low[lane] < least ? low[lane] : least;
+            largest = high[lane] > largest ? high[lane] : largest;
         }
         uint16_t halves[2] = {quant_f32_to_f16((largest - least) / Q4_1_LEVELS),
                               quant_f32_to_f16(least)};
         float scale = quant_f16_to_f32(halves[0]), minimum = quant_f16_to_f32(halves[1]);
+        float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
         memcpy(out, halves, sizeof(halves));
         out += sizeof(halves);
         for (size_t i = 0; i < BLOCK; i++) {
-            float level = scale > 0.0f ? (row[i] - minimum) / scale + 0.5f : 0.0f;
-            level = level < 0.0f ? 0.0f : level > Q4_1_LEVELS ? Q4_1_LEVELS : level;
-            uint8_t bits = (uint8_t)level;
-            if (i < BLOCK / 2)
-                out[i] = bits;
-            else
-                out[i - BLOCK / 2] |= (uint8_t)(bits << 4);
+            float at = (row[i] - minimum) * inverse + 0.5f;
+            at = at > 0.0f ? at : 0.0f;
+            level[i] = (int32_t)(at < Q4_1_LEVELS ? at : Q4_1_LEVELS);
         }
+        for (size_t i = 0; i < BLOCK / 2; i++)
+            out[i] = (uint8_t)(level[i] | level[i + BLOCK / 2] << 4);
         out += BLOCK / 2;
     }
 }
@@ -332,6 +342,80 @@ static quant_type head_type(const weight_view *from) {
     return from->k % BLOCK == 0 ? QUANT_Q4_1 : QUANT_F32;
 }
 
+/* Memory for the panels and for heads_gather_more, untouched. */
+static avo_status gather_later(heads_reader *reader, const weight_view *rows, weight_view *out) {
+    avo_heads *heads = reader->heads;
+    uint64_t row_bytes, bytes;
+    heads_rest *rest = arena_take_array(&heads->arena, 1, sizeof(*rest));
+    *out = *rows;
+    out->layout = QUANT_LAYOUT_PANELS;
+    out->type = weight_repack_type(rows);
+    if (rest == NULL || !quant_run_bytes(rows->type, rows->k, &row_bytes) ||
+        !weight_bytes(out->type, QUANT_LAYOUT_PANELS, rows->rows, rows->k, &bytes))
+        return status_no_memory(reader->error, "rows of the output matrix", sizeof(*rest));
+    size_t buffer = QUANT_PANEL_ROWS * (size_t)row_bytes;
+    size_t decoded = rows->k * sizeof(float);
+    rest->buffer_bytes = (buffer + 63) / 64 * 64 + decoded;
+    rest->buffer = arena_take(&heads->arena, rest->buffer_bytes);
+    uint8_t *panels = allocator_take(heads->allocator, (size_t)bytes);
+    if (rest->buffer == NULL || panels == NULL) {
+        allocator_give(heads->allocator, panels, (size_t)bytes);
+        return status_no_memory(reader->error, "rows of the output matrix", (size_t)bytes);
+    }
+    out->data = heads->rest_panels = panels;
+    rest->model = reader->model;
+    rest->out = *out;
+    atomic_init(&rest->next, 0);
+    atomic_flag_clear(&rest->busy);
+    heads->rest = rest;
+    heads->rest_bytes = (size_t)bytes;
+    return AVO_OK;
+}
+
+/* The rows of the next panel. */
+static void gather_panel(const avo_heads *heads, heads_rest *rest, uint32_t first) {
+    const weight_view *from = &rest->model->view.head.weight;
+    size_t decoded = from->k * sizeof(float);
+    gathered own = {.from = from,
+                    .tokens = heads->frequent,
+                    .type = head_type(from),
+                    .decoded = (float *)(void *)(rest->buffer + rest->buffer_bytes - decoded)};
+    uint64_t row_bytes = 0, panel_bytes = 0;
+    (void)quant_run_bytes(own.type, from->k, &row_bytes);
+    (void)weight_panel_bytes(rest->out.type, from->k, &panel_bytes);
+    own.row_bytes = (size_t)row_bytes;
+    uint32_t left = rest->out.rows - first;
+    weight_view part = {.type = own.type,
+                        .layout = QUANT_LAYOUT_ROWS,
+                        .rows = left < QUANT_PANEL_ROWS ? left : QUANT_PANEL_ROWS,
+                        .k = from->k,
+                        .data = rest->buffer};
+    for (uint32_t i = 0; i < part.rows; i++)
+        write_gathered(&own, first + i, rest->buffer + i * (size_t)row_bytes);
+    uint8_t *panels = heads->rest_panels;
+    weight_repack_panel(&part, 0, rest->out.type,
+                        panels + first / QUANT_PANEL_ROWS * (size_t)panel_bytes);
+}
+
+bool heads_gather_more(const avo_heads *heads, uint32_t rows) {
+    heads_rest *rest = heads->rest;
+    if (rest == NULL || atomic_load_explicit(&rest->next, memory_order_acquire) >= rest->out.rows)
+        return true;
+    if (atomic_flag_test_and_set(&rest->busy))
+        return false; /* another engine does it */
+    float_mode mode;
+    float_mode_enter(&mode);
+    uint32_t next = atomic_load(&rest->next);
+    for (uint32_t done = 0; next < rest->out.rows && done < rows; done += QUANT_PANEL_ROWS) {
+        gather_panel(heads, rest, next);
+        next += QUANT_PANEL_ROWS;
+    }
+    atomic_store_explicit(&rest->next, next, memory_order_release);
+    float_mode_leave(&mode);
+    atomic_flag_clear(&rest->busy);
+    return next >= rest->out.rows;
+}
+
 avo_status heads_gather(heads_reader *reader, weight_view *out) {
     const heads_config *config = &reader->heads->config;
     const weight_view *from = &reader->model->view.head.weight;
@@ -341,12 +425,14 @@ avo_status heads_gather(heads_reader *reader, weight_view *out) {
     uint64_t bytes = 0;
     (void)quant_run_bytes(own.type, from->k, &bytes);
     own.row_bytes = (size_t)bytes;
+    weight_view rows = {
+        .type = own.type, .layout = QUANT_LAYOUT_ROWS, .rows = config->frequent, .k = from->k};
+    if (reader->later)
+        return gather_later(reader, &rows, out);
     own.decoded = allocator_take_array(allocator, from->k, sizeof(float));
     if (own.decoded == NULL)
         return status_no_memory(reader->error, "a row of the output matrix",
                                 from->k * sizeof(float));
-    weight_view rows = {
-        .type = own.type, .layout = QUANT_LAYOUT_ROWS, .rows = config->frequent, .k = from->k};
     avo_status status =
         lay_panels(reader, "rows of the output matrix", rows, write_gathered, &own, out);
     allocator_give(allocator, own.decoded, from->k * sizeof(float));

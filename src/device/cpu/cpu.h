@@ -52,6 +52,9 @@ typedef struct scratch_sizes {
 /* False when the product wraps. */
 bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const backend *backend,
                          scratch_sizes *sizes);
+/* Takes out what another stream's scratch has room for: parts that nothing outlives a step in.
+ * False: it has not enough, and nothing is taken out. */
+bool cpu_scratch_borrow(scratch_sizes *sizes, const scratch_sizes *lender);
 /* Cuts `block` into the buffers. */
 void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint8_t *block,
                      scratch_view *scratch);
@@ -60,7 +63,8 @@ void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint
 
 typedef struct cpu_stream {
     device_stream base;
-    stream_shape shape; /* its model is the caller's and not read again */
+    stream_shape shape;  /* its model is the caller's and not read again */
+    scratch_sizes sizes; /* of its own scratch */
     uint32_t width, vocabulary;
     team *team;
     bool shares_team;  /* it is another stream's */

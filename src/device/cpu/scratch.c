@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#define PART_WORKER 12
+#define PART_SHARED 13
+
 /* Count × size bytes, rounded to cache lines; adds to the total. */
 static bool measure_part(scratch_sizes *sizes, size_t index, size_t count, size_t size) {
     size_t bytes;
@@ -45,10 +48,23 @@ bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const back
            measure_part(sizes, 10, backend->panels ? shape->logits_max : shape->head_rows,
                         view->vocabulary * number) &&
            measure_part(sizes, 11, shape->head_rows, sizeof(logit_top)) &&
-           measure_part(sizes, 12, workers, sizes->worker_bytes) &&
-           measure_part(sizes, 13, 1, shared) && measure_part(sizes, 14, rows, adapted * number) &&
+           measure_part(sizes, PART_WORKER, workers, sizes->worker_bytes) &&
+           measure_part(sizes, PART_SHARED, 1, shared) &&
+           measure_part(sizes, 14, rows, adapted * number) &&
            measure_part(sizes, 15, rows * shape->taps, view->width * number) &&
            measure_part(sizes, 16, rows * ADAPTERS_OF_ROW, sizeof(run_place));
+}
+
+bool cpu_scratch_borrow(scratch_sizes *sizes, const scratch_sizes *lender) {
+    static const size_t parts[] = {PART_WORKER, PART_SHARED};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (sizes->part[parts[i]] > lender->part[parts[i]])
+            return false;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        sizes->total -= sizes->part[parts[i]];
+        sizes->part[parts[i]] = 0;
+    }
+    return true;
 }
 
 void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint8_t *block,
@@ -71,9 +87,9 @@ void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint
                               .sine = (float *)part[9] + sizes->part[9] / sizeof(float) / 2,
                               .logits = part[10],
                               .top = part[11],
-                              .worker = part[12],
+                              .worker = part[PART_WORKER],
                               .worker_bytes = sizes->worker_bytes,
-                              .shared = part[13],
+                              .shared = part[PART_SHARED],
                               .adapted = part[14],
                               .tap = part[15],
                               .place = part[16],

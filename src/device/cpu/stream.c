@@ -30,8 +30,14 @@ bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t 
     const cpu_device *cpu = (const cpu_device *)(const void *)device;
     scratch_sizes sizes;
     if (!cpu_scratch_measure(shape, stream_threads(device, shape->index), &cpu->choice.backend,
-                             &sizes) ||
-        !device_memory_round(device, sizes.total, bytes))
+                             &sizes))
+        return false;
+    scratch_sizes lender;
+    if (shape->lender != NULL &&
+        cpu_scratch_measure(shape->lender, stream_threads(device, shape->lender->index),
+                            &cpu->choice.backend, &lender))
+        (void)cpu_scratch_borrow(&sizes, &lender);
+    if (!device_memory_round(device, sizes.total, bytes))
         return false;
     *bytes += sizeof(cpu_stream) + phase_list_bytes(stream_phases(cpu, shape));
     return true;
@@ -74,8 +80,16 @@ static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *err
         return status_fail(error, AVO_ERROR_LIMIT,
                            "scratch for %u rows is too large; use fewer rows or a shorter context",
                            shape->rows_max);
+    stream->sizes = sizes;
+    const cpu_stream *lender = stream->shares_team ? cpu_stream_of(shape->beside) : NULL;
+    bool borrows = lender != NULL && cpu_scratch_borrow(&sizes, &lender->sizes);
     AVO_TRY(region_open(cpu->data, sizes.total, &cpu->region, "scratch", &stream->region, error));
     cpu_scratch_cut(&sizes, shape, stream->region.data, &stream->scratch);
+    if (borrows) {
+        stream->scratch.worker = lender->scratch.worker;
+        stream->scratch.shared = lender->scratch.shared;
+        stream->sizes = sizes; /* nobody borrows from it */
+    }
     stream->workers_max = options.threads;
     uint32_t decode = device->info.cpu.decode_threads;
     tuner_open(&stream->tuner, options.threads, decode < options.threads ? decode : options.threads,
