@@ -165,7 +165,7 @@ static void prepare_site(cuda_step *step, const cuda_site *site, unsigned forms,
 static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_product *products,
                           size_t count) {
     activation_view views[PRODUCT_FORMS];
-    linear_one one[LINEAR_CALLS];
+    linear_one one[LINEAR_CALLS] = {0};
     float *base[LINEAR_CALLS];
     bool adapted = step->batch->runs > 0 && site->count > 0;
     unsigned forms = adapted ? adapt_forms(step, site) : 0;

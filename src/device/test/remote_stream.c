@@ -196,7 +196,8 @@ avo_status remote_start(device_stream *base, device_work work, const device_step
     const remote_weights *weights = (const remote_weights *)(const void *)step->weights;
     stream->work = work;
     stream->step = *step;
-    weights->inner->view.layers = weights->base.view.layers; /* fewer for an early exit */
+    if (weights->inner->view.layers != weights->base.view.layers) /* of an early exit, once */
+        weights->inner->view.layers = weights->base.view.layers;
     stream->step.weights = weights->inner;
     if (work != DEVICE_NORM)
         stream->logit_rows = step->batch->logit_rows;
