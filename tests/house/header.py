@@ -25,6 +25,9 @@ int main(void) {
 OTHERS = ("device/cpu/lanes/", "device/cpu/neon/")
 ONE_PROCESSOR = re.compile(r"/device/cpu/(avx2|avx512|amx|neon)/")
 
+# Words without which a file is the same program for every processor.
+PROCESSOR = re.compile(r"immintrin|arm_neon|cpuid|xgetbv|_mm\d*_|__builtin_ia32|__builtin_cpu|"
+                       r"__x86_64__|__aarch64__|__SSE|__AVX|__ARM|\b(?:__)?asm\b|arch_prctl")
 FIRST_INCLUDE = re.compile(r'\A(?:/\*.*?\*/|\s)*#\s*include\s+"([^"]+)"', re.DOTALL)
 
 
@@ -85,12 +88,23 @@ class OtherProcessor(unittest.TestCase):
     """The library for 64-bit ARM, as far as a compiler without its C library can tell: the headers
     of this machine's C library serve, with the few files replaced that ask for the processor."""
 
+    def sources_that_name_a_processor(self):
+        """Those that hold such a word themselves or in a header of ours that they include. Starting
+        the compiler for all 500 others took 20 seconds and could find nothing."""
+        text = {str(path.relative_to(ROOT / "src")): path.read_text(encoding="utf-8")
+                for path in (ROOT / "src").rglob("*.[ch]") if not ONE_PROCESSOR.search(str(path))}
+        names = {name for name in text if PROCESSOR.search(text[name])}
+        headers = None
+        while headers != (headers := {name for name in names if name.endswith(".h")}):
+            names |= {name for name in text
+                      if not headers.isdisjoint(re.findall(r'#include "([^"]+)"', text[name]))}
+        return [str(ROOT / "src" / name) for name in sorted(names) if name.endswith(".c")
+                and not name.startswith(("cli/", "hub/", "load/"))]
+
     def test_reference_path_has_no_x86(self):
         if shutil.which("clang") is None:
             self.skipTest("clang is not here")
-        names = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "src").rglob("*.c"))]
-        sources = [str(ROOT / name) for name in names if not ONE_PROCESSOR.search(name)
-                   and not name.startswith(("src/cli/", "src/hub/", "src/load/"))]
+        sources = self.sources_that_name_a_processor()
         self.assertTrue(sources)
         with tempfile.TemporaryDirectory() as folder:
             bits = Path(folder) / "bits"
