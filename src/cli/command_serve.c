@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -41,7 +43,7 @@ static avo_status catch_signals(avo_error *error) {
     return AVO_OK;
 }
 
-/* The next signal, or 0 after `milliseconds`. */
+/* The next signal, or 0 after `milliseconds` (−1: never). */
 static int next_signal(int milliseconds) {
     struct pollfd pipe_end = {.fd = signal_pipe[0], .events = POLLIN};
     unsigned char byte = 0;
@@ -335,6 +337,21 @@ static void write_files(const serve_flags *flags, serving *serving, serve_times 
     }
 }
 
+/* Milliseconds until something is to be done, −1: nothing is until a signal comes. */
+static int next_pause(const serve_flags *flags, const serving *serving, const serve_times *times) {
+    uint64_t now = clock_now_ns();
+    double seconds = INFINITY;
+    if (serving->watchdog_seconds > 0.0)
+        seconds = serving->watchdog_seconds / 3.0;
+    if (flags->telemetry != NULL)
+        seconds = fmin(seconds, flags->telemetry_seconds - clock_seconds(times->telemetry_ns, now));
+    if (flags->scheduler.draft_corpus != NULL)
+        seconds = fmin(seconds, CORPUS_SECONDS - clock_seconds(times->corpus_ns, now));
+    if (isinf(seconds))
+        return -1;
+    return seconds > 0.0 ? (int)fmin(seconds * 1e3 + 1.0, INT_MAX) : 0;
+}
+
 static void serve(const serve_flags *flags, serving *serving) {
     serve_facts facts = {.model = serving->model,
                          .model_path = serving->model_path,
@@ -347,11 +364,8 @@ static void serve(const serve_flags *flags, serving *serving) {
     serve_banner(flags, &facts);
     activation_notify(serving->notifier, "READY=1\nSTATUS=serving");
     serve_times times = {clock_now_ns(), clock_now_ns()};
-    int pause = flags->telemetry_seconds < 1.0 ? (int)(flags->telemetry_seconds * 1e3) : 1000;
-    if (serving->watchdog_seconds > 0.0 && serving->watchdog_seconds * 1e3 / 3.0 < pause)
-        pause = (int)(serving->watchdog_seconds * 1e3 / 3.0);
     for (;;) {
-        int number = next_signal(pause);
+        int number = next_signal(next_pause(flags, serving, &times));
         if (number == SIGTERM || number == SIGINT)
             break;
         if (number == SIGHUP)

@@ -1,6 +1,9 @@
 /* Is the decode loop alive? A thread asks the scheduler now and then how many steps it has done,
  * and keeps what it said for /health and /ready, which ask nobody. It is a thread of its own
- * because a scheduler that hangs may hang whoever asks it: then its silence is the answer. */
+ * because a scheduler that hangs may hang whoever asks it: then its silence is the answer.
+ *
+ * Without requests there is nothing to ask: the thread sleeps until the next exchange, and the loop
+ * counts as alive meanwhile. */
 #include "server/server_int.h"
 
 #include "base/clock.h"
@@ -9,7 +12,10 @@
 
 #define PULSE_NS 100000000 /* figures are no older than that */
 
-static bool wait_a_while(server *server) {
+/* Until the figures are old; while the server is idle, until the next request. False: the end. The
+ * count of exchanges is read under the lock that pulse_wake takes after raising it, so that either
+ * this thread sees the exchange or pulse_wake sees an idle thread. */
+static bool wait_a_while(server *server, bool idle) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += PULSE_NS;
@@ -18,8 +24,12 @@ static bool wait_a_while(server *server) {
         until.tv_sec++;
     }
     pthread_mutex_lock(&server->pulse_lock);
-    if (server->pulse_runs)
+    idle = idle && atomic_load(&server->open_exchanges) == 0;
+    atomic_store(&server->pulse_idle, idle);
+    if (server->pulse_runs && !idle)
         pthread_cond_timedwait(&server->pulse_cond, &server->pulse_lock, &until);
+    while (server->pulse_runs && atomic_load(&server->pulse_idle))
+        pthread_cond_wait(&server->pulse_cond, &server->pulse_lock);
     bool runs = server->pulse_runs;
     pthread_mutex_unlock(&server->pulse_lock);
     return runs;
@@ -28,18 +38,20 @@ static bool wait_a_while(server *server) {
 static void *ask(void *context) {
     server *server = context;
     uint64_t steps = UINT64_MAX;
+    bool idle;
     do {
         avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
         avo_scheduler_describe(server->options.scheduler, &info);
         uint64_t now = clock_now_ns();
-        if (info.steps != steps || (info.running == 0 && info.waiting == 0))
+        idle = info.running == 0 && info.waiting == 0;
+        if (info.steps != steps || idle)
             atomic_store(&server->pulse_moved_ns, now);
         steps = info.steps;
         atomic_store(&server->pulse_running, info.running);
         atomic_store(&server->pulse_waiting, info.waiting);
         atomic_store(&server->pulse_steps, info.steps);
         atomic_store(&server->pulse_checked_ns, now);
-    } while (wait_a_while(server));
+    } while (wait_a_while(server, idle));
     return NULL;
 }
 
@@ -75,6 +87,19 @@ void pulse_end(server *server) {
     pthread_mutex_destroy(&server->pulse_lock);
 }
 
+/* The times are set first: a thread that no longer sees an idle server sees them. */
+void pulse_wake(server *server) {
+    pthread_mutex_lock(&server->pulse_lock);
+    if (atomic_load(&server->pulse_idle)) {
+        uint64_t now = clock_now_ns();
+        atomic_store(&server->pulse_moved_ns, now);
+        atomic_store(&server->pulse_checked_ns, now);
+        atomic_store(&server->pulse_idle, false);
+        pthread_cond_signal(&server->pulse_cond);
+    }
+    pthread_mutex_unlock(&server->pulse_lock);
+}
+
 void server_figures(const server *server, uint32_t *running, uint32_t *waiting, uint64_t *steps) {
     *running = atomic_load(&server->pulse_running);
     *waiting = atomic_load(&server->pulse_waiting);
@@ -82,11 +107,12 @@ void server_figures(const server *server, uint32_t *running, uint32_t *waiting, 
 }
 
 bool server_alive(const server *server, double *seconds) {
+    bool idle = atomic_load(&server->pulse_idle);
     uint64_t now = clock_now_ns();
     uint64_t moved = atomic_load(&server->pulse_moved_ns);
     uint64_t checked = atomic_load(&server->pulse_checked_ns);
     uint64_t last = moved < checked ? moved : checked;
-    double since = last < now ? clock_seconds(last, now) : 0.0;
+    double since = !idle && last < now ? clock_seconds(last, now) : 0.0;
     if (seconds != NULL)
         *seconds = since;
     return since < server->options.stall_seconds;

@@ -5,13 +5,16 @@
  *             have gone, ends those that take too long, and lingers on refused ones until they have
  *             read why (transport/watch.c)
  *   HTTP      the carrier's own: parse, call the handler, send (transport/microhttpd/)
- *   pulse     asks the scheduler now and then whether its loop still moves (pulse.c)
+ *   pulse     asks the scheduler now and then whether its loop still moves, while there are
+ *             requests (pulse.c)
  *   log       writes the access log (log.c)
  * and whoever answers: the scheduler's delivery thread writes into exchanges.
  *
  * The carrier does not look at connections that are suspended, and an answer that waits for tokens
  * is; that is why every client's socket is in an epoll set of our own as well, for hang-ups alone
  * (edge-triggered: one event in a connection's life, no system call per request).
+ *
+ * Without work every thread sleeps: no timer runs but the deadlines of open connections.
  *
  * Locks: `table_lock` for the table of connections, one in every exchange; never both at once.
  */
@@ -97,6 +100,8 @@ struct server {
     connection *connections; /* [connection_count], by descriptor */
     uint32_t connection_count;
     uint32_t connected, lingering;
+    uint64_t watch_due_ns; /* no deadline is earlier; UINT64_MAX: there is none */
+    bool watch_sleeps;     /* the watcher, until watch_due_ns as it was */
     address_table *addresses;
 
     int epoll, wake, spare;
@@ -106,6 +111,7 @@ struct server {
 
     pthread_mutex_t pulse_lock;
     pthread_cond_t pulse_cond;
+    atomic_bool pulse_idle; /* the thread sleeps until the next exchange */
     atomic_ullong pulse_checked_ns, pulse_moved_ns;
     atomic_uint pulse_running, pulse_waiting; /* as the scheduler last said */
     atomic_ullong pulse_steps;
@@ -159,6 +165,8 @@ void watch_tell_all(server *server, void (*tell)(carried *exchange));
 /* ---- pulse.c ---- */
 void pulse_init(server *server);
 AVO_MUST_USE avo_status pulse_begin(server *server, avo_error *error);
+/* After open_exchanges was raised from 0: the scheduler may get work. */
+void pulse_wake(server *server);
 /* After pulse_init, whether or not it began. */
 void pulse_end(server *server);
 

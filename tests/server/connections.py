@@ -437,7 +437,9 @@ class Slow(unittest.TestCase):
         for path, data, before in (
                 ("/slow-0", b"GET /slow-0 HTTP/1.1\r\nX: ", False),
                 ("/slow-1", head("POST", "/slow-1", "Content-Length: 1000") + b"{", False),
-                ("/slow-2", b"GET /slow-2 HTTP/1.1\r\nX: ", True)):
+                ("/slow-2", b"GET /slow-2 HTTP/1.1\r\nX: ", True),
+                # Its deadline is earlier than the one that the watcher sleeps for.
+                ("/slow-3", head("POST", "/slow-3", "Content-Length: 1000") + b"{", True)):
             self.assertEqual(self.refused(data, before)["path"], path)
 
     def test_clients_that_say_nothing_are_closed(self):

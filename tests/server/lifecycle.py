@@ -332,6 +332,36 @@ class Lifecycle(unittest.TestCase):
             time.sleep(2)
             self.assertLess(used_seconds(server.process) - before, 0.2)
 
+    def test_no_thread_of_an_idle_server_wakes_up(self):
+        """Not even with a client connected; sleeping threads switch no more on a busy machine."""
+        def switches(process):
+            counts = {}
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                fields = dict(line.split(":", 1) for line in
+                              (task / "status").read_text().splitlines())
+                counts[task.name] = int(fields["voluntary_ctxt_switches"])
+            return counts
+        with Serving(self.tiny, "--threads", 4, "--stall-seconds", 1) as server:
+            with server.connect() as client:
+                for _ in range(3):
+                    client.sendall(post(completion(20)))
+                    self.assertEqual(read_answer(client)[0], 200)
+                seen = [switches(server.process)]
+                def settled():
+                    time.sleep(0.5)
+                    seen.append(switches(server.process))
+                    return seen[-1] == seen[-2]
+                wait_until(settled, "all threads to sleep")
+                time.sleep(3)
+                after = switches(server.process)
+                woken = {task: count - seen[-1].get(task, 0) for task, count in after.items()}
+                self.assertTrue(all(count <= 1 for count in woken.values()), woken)
+                # Being idle for longer than --stall-seconds is not a stall.
+                client.sendall(head("GET", "/health"))
+                self.assertEqual(read_answer(client)[0], 200)
+                client.sendall(post(completion(20)))
+                self.assertEqual(read_answer(client)[0], 200)
+
     def test_the_sandbox_can_be_left_out(self):
         with Serving(self.tiny, "--no-sandbox") as server:
             self.assertIn("off (--no-sandbox)", "".join(server.lines))

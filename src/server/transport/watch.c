@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
-#define TICK_MS    250
+#define TICK_NS    250000000u /* between two looks at all deadlines, at least */
 /* What epoll carries: generation and descriptor of a client, or one of these. */
 #define EVENT_LISTEN ((uint64_t)1 << 63)
 #define EVENT_WAKE   ((uint64_t)1 << 62)
@@ -35,6 +36,26 @@ static carried *share(carried *exchange) {
     return exchange;
 }
 
+/* ---- Deadlines ---- */
+
+/* The watcher checks all deadlines at watch_due_ns. A deadline that moves later leaves it
+ * unchanged: the watcher then wakes once for nothing. An earlier deadline lowers it. That costs a
+ * system call only if the watcher sleeps past it: about once per header_seconds, however many
+ * requests come. The caller holds the lock. */
+static void expect_by(server *server, uint64_t deadline_ns) {
+    const uint64_t one = 1;
+    if (deadline_ns >= server->watch_due_ns)
+        return;
+    server->watch_due_ns = deadline_ns;
+    if (server->watch_sleeps)
+        (void)!write(server->wake, &one, sizeof(one));
+    server->watch_sleeps = false;
+}
+
+static bool has_deadline(const connection *entry) {
+    return entry->state != CONNECTION_NONE && entry->state != CONNECTION_BUSY;
+}
+
 /* ---- State of connections, told by the HTTP threads ---- */
 
 void watch_state(server *server, int descriptor, connection_state state) {
@@ -48,6 +69,8 @@ void watch_state(server *server, int descriptor, connection_state state) {
         entry->state = state;
         entry->body_bytes = 0;
         entry->deadline_ns = after(now, seconds);
+        if (has_deadline(entry))
+            expect_by(server, entry->deadline_ns);
     }
     pthread_mutex_unlock(&server->table_lock);
 }
@@ -61,6 +84,7 @@ void watch_body(server *server, int descriptor, size_t bytes) {
         entry->deadline_ns += (uint64_t)bytes * (1000000000u / SERVER_BODY_RATE);
         if (entry->deadline_ns > most) /* however much has come: then nothing for so long */
             entry->deadline_ns = most;
+        expect_by(server, entry->deadline_ns);
     }
     pthread_mutex_unlock(&server->table_lock);
 }
@@ -119,6 +143,8 @@ void watch_take(server *server, int descriptor) {
         room = epoll_ctl(server->epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
         entry->state = room ? CONNECTION_LINGER : CONNECTION_NONE;
         server->lingering += room;
+        if (room)
+            expect_by(server, entry->deadline_ns);
     }
     pthread_mutex_unlock(&server->table_lock);
     if (!room)
@@ -205,6 +231,7 @@ static bool enter(server *server, int descriptor, const struct sockaddr *address
         entry->local = address_is_loopback(address);
         entry->begun_ns = clock_now_ns();
         entry->deadline_ns = after(entry->begun_ns, server->options.header_seconds);
+        expect_by(server, entry->deadline_ns);
         listen_peer(descriptor, address, entry->peer, sizeof(entry->peer));
         *key = (uint64_t)generation << 32 | (uint32_t)descriptor;
         server->connected++;
@@ -300,6 +327,8 @@ static void keep_deadline(server *server, int descriptor, uint64_t now) {
         else
             shutdown(descriptor, SHUT_RDWR); /* under the lock: the descriptor is still its own */
     }
+    if (state == CONNECTION_NONE && has_deadline(entry))
+        expect_by(server, entry->deadline_ns);
     pthread_mutex_unlock(&server->table_lock);
     if (answering != NULL) {
         carried_expire(answering);
@@ -316,8 +345,35 @@ static void handle(server *server, const struct epoll_event *event) {
     uint64_t key = event->data.u64;
     if ((key & EVENT_LISTEN) != 0)
         accept_all(server, server->options.listen_sockets[key & ~EVENT_LISTEN]);
-    else if ((key & EVENT_WAKE) == 0)
+    else if ((key & EVENT_WAKE) != 0)
+        (void)!read(server->wake, &(uint64_t){0}, sizeof(uint64_t));
+    else
         hang_up(server, key, (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+}
+
+/* Milliseconds for epoll_wait, −1: there is no deadline. From here on an earlier one wakes it. */
+static int sleep_begin(server *server, uint64_t ticked) {
+    pthread_mutex_lock(&server->table_lock);
+    uint64_t due = server->watch_due_ns;
+    server->watch_sleeps = true;
+    pthread_mutex_unlock(&server->table_lock);
+    if (due == UINT64_MAX)
+        return -1;
+    uint64_t now = clock_now_ns();
+    due = due > ticked + TICK_NS ? due : ticked + TICK_NS;
+    uint64_t wait_ms = due > now ? (due - now) / 1000000u + 1 : 0;
+    return wait_ms < INT_MAX ? (int)wait_ms : INT_MAX;
+}
+
+/* Whether deadlines are to be looked at. */
+static bool sleep_end(server *server, uint64_t now, uint64_t ticked) {
+    pthread_mutex_lock(&server->table_lock);
+    server->watch_sleeps = false;
+    bool due = now > server->watch_due_ns && now > ticked + TICK_NS;
+    if (due)
+        server->watch_due_ns = UINT64_MAX; /* keep_deadline finds the next one */
+    pthread_mutex_unlock(&server->table_lock);
+    return due;
 }
 
 static void *watch(void *context) {
@@ -325,7 +381,7 @@ static void *watch(void *context) {
     uint64_t ticked = clock_now_ns();
     while (!atomic_load(&server->closing)) {
         struct epoll_event events[EVENTS_MAX];
-        int count = epoll_wait(server->epoll, events, EVENTS_MAX, TICK_MS);
+        int count = epoll_wait(server->epoll, events, EVENTS_MAX, sleep_begin(server, ticked));
         /* Hang-ups first: the descriptor of one who left may be the next one's. */
         for (int i = 0; i < count; i++)
             if ((events[i].data.u64 & EVENT_LISTEN) == 0)
@@ -334,7 +390,7 @@ static void *watch(void *context) {
             if ((events[i].data.u64 & EVENT_LISTEN) != 0)
                 handle(server, &events[i]);
         uint64_t now = clock_now_ns();
-        if (now - ticked > (uint64_t)TICK_MS * 1000000u) {
+        if (sleep_end(server, now, ticked)) {
             ticked = now;
             for (uint32_t i = 0; i < server->connection_count; i++)
                 keep_deadline(server, (int)i, now);
@@ -355,6 +411,7 @@ static void *watch(void *context) {
 avo_status watch_begin(server *server, avo_error *error) {
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    server->watch_due_ns = UINT64_MAX;
     server->spare = server->wake < 0 ? -1 : fcntl(server->wake, F_DUPFD_CLOEXEC, 0);
     if (server->epoll < 0 || server->wake < 0 || server->spare < 0)
         return status_fail(error, AVO_ERROR_IO, "cannot create epoll and eventfd: %s",
