@@ -269,6 +269,71 @@ static void long_sessions_have_the_bits_of_the_processor(void **state) {
     }
 }
 
+/* ---- Hidden states ---- */
+
+#define TAPPED 9 /* tokens, in steps of 5 and 4 */
+
+/* Of every token, the states before each layer and behind the last one, then behind the last norm:
+ * [TAPPED][layers + 2][width]. */
+static float *compute_states(avo_model *model, const char *device, uint32_t layers,
+                             uint32_t width) {
+    static const int32_t ids[TAPPED] = {1, 5, 9, 3, 7, 11, 2, 4, 6};
+    uint32_t taps[16];
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.device = device;
+    options.context_max = 32;
+    options.taps = taps;
+    options.tap_count = layers + 1;
+    for (uint32_t i = 0; i <= layers; i++)
+        taps[i] = i;
+    avo_engine *engine;
+    avo_session *session;
+    avo_batch *batch;
+    avo_error error = {0};
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    assert_ok_error(avo_session_open(engine, NULL, &session, &error), &error);
+    assert_ok_error(avo_batch_open(engine, &batch, &error), &error);
+    float *states = malloc((size_t)TAPPED * (layers + 2) * width * sizeof(float)), *to = states;
+    assert_non_null(states);
+    for (uint32_t first = 0, rows = 5; first < TAPPED; first += rows, rows = TAPPED - first) {
+        avo_batch_clear(batch);
+        assert_ok(avo_batch_add(batch, session, ids + first, rows));
+        assert_ok(avo_step(engine, batch));
+        for (uint32_t row = 0; row < rows; row++)
+            for (uint32_t layer = 0; layer < layers + 2; layer++, to += width) {
+                const float *found = layer <= layers ? avo_batch_tap(batch, session, layer, row, 1)
+                                                     : avo_batch_hidden(batch, session, row, 1);
+                assert_non_null(found);
+                memcpy(to, found, width * sizeof(float));
+            }
+    }
+    avo_batch_close(batch);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return states;
+}
+
+static void hidden_states_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const names[] = {"models/llama3", "models/gemma3", "models/opt",
+                                        "models/gpt2"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        avo_model *model;
+        avo_error error = {0};
+        avo_model_info info = {.size = sizeof(info)};
+        assert_ok_error(avo_model_open(test_fixture_path(names[i]), NULL, &model, &error), &error);
+        avo_model_describe(model, &info);
+        float *wanted = compute_states(model, "cpu", info.layers, info.width);
+        float *found = compute_states(model, card(), info.layers, info.width);
+        if (memcmp(wanted, found,
+                   (size_t)TAPPED * (info.layers + 2) * info.width * sizeof(float)) != 0)
+            fail_msg("%s: other bits", names[i]);
+        free(wanted);
+        free(found);
+        avo_model_close(model);
+    }
+}
+
 /* ---- Adapters ---- */
 
 #define ADAPTED 12 /* tokens */
@@ -486,6 +551,7 @@ int main(void) {
         cmocka_unit_test(every_architecture_has_the_bits_of_the_processor),
         cmocka_unit_test(every_type_has_the_bits_of_the_processor),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
+        cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),
         cmocka_unit_test(adapters_have_the_bits_of_the_processor),
         cmocka_unit_test(a_call_that_fails_fails_what_needed_it),
         cmocka_unit_test(a_driver_that_cannot_is_refused),
