@@ -1,10 +1,46 @@
-/* For those who implement a device: what its structures begin with and the table of its
- * operations. The functions of device.h call through this table; what they promise there holds for
- * each entry. */
+/* For those who implement a device: what its structures begin with and the tables of its
+ * operations. The functions of device.h call through these tables; what they promise there holds
+ * for each entry. Where an `open` fails, device.c closes what it has opened so far: structures are
+ * zeroed before it, and each `close` takes one that is opened in part. */
 #ifndef AVO_DEVICE_DRIVER_H
 #define AVO_DEVICE_DRIVER_H
 
+#include "base/arena.h"
 #include "device/device.h"
+
+/* A device's copy of an adapter. */
+typedef struct adapter_copy {
+    adapter_view view; /* what its data points at is the device's */
+    arena arena;       /* of the host, for the view's own arrays */
+    device_memory memory;
+} adapter_copy;
+
+typedef struct stream_operations {
+    size_t size; /* of the driver's structure, which begins with a device_stream */
+    bool (*bytes)(const device *device, const stream_shape *shape, uint64_t *bytes);
+    /* The device_stream is filled in. */
+    avo_status (*open)(device_stream *stream, avo_error *error);
+    void (*close)(device_stream *stream);
+    void (*resize)(device_stream *stream, uint32_t threads); /* NULL: there are no threads */
+    uint32_t (*workers)(const device_stream *stream);        /* NULL: one */
+    void (*figures)(const device_stream *stream, stream_figures *figures); /* NULL: unknown */
+    void (*report)(device_stream *stream, telemetry_engine *telemetry);    /* NULL: it has none */
+    avo_status (*measure)(device_stream *stream, double *bytes_per_second, avo_error *error);
+
+    avo_status (*start)(device_stream *stream, device_work work, const device_step *step,
+                        avo_error *error);
+    avo_status (*wait)(device_stream *stream, avo_error *error); /* NULL: a start has computed */
+    avo_status (*read_top)(device_stream *stream, const logit_top **top, avo_error *error);
+    avo_status (*read_logits)(device_stream *stream, uint32_t row, const float **logits,
+                              avo_error *error);
+    /* NULL: chosen from all logits. */
+    avo_status (*read_chosen)(device_stream *stream, uint32_t row, const int32_t *tokens,
+                              uint32_t count, float *chosen, avo_error *error);
+    avo_status (*read_normed)(device_stream *stream, uint32_t count, const float **rows,
+                              avo_error *error);
+    avo_status (*read_tap)(device_stream *stream, uint32_t tap, uint32_t first, uint32_t count,
+                           const float **rows, avo_error *error);
+} stream_operations;
 
 typedef struct device_operations {
     void (*close)(device *device);
@@ -25,36 +61,17 @@ typedef struct device_operations {
 
     avo_status (*weights_plan)(const device *device, const weights_source *source,
                                weights_plan *plan, avo_error *error);
+    size_t weights_size; /* of the driver's structure, which begins with a device_weights */
+    /* device_weights has the device and the view of the source. */
     avo_status (*weights_open)(device_stream *stream, const weights_source *source,
-                               device_weights **out, avo_error *error);
+                               device_weights *weights, avo_error *error);
     void (*weights_close)(device_weights *weights);
-    /* NULL, both of them: adapters are used in place. */
+    /* NULL, both of them: adapters are used in place. Closing gives `memory` back. */
     avo_status (*adapter_open)(device *device, const adapter_view *view, const model_view *model,
-                               device_adapter *out, avo_error *error);
-    void (*adapter_close)(device *device, device_adapter *adapter);
+                               adapter_copy *copy, avo_error *error);
+    void (*adapter_close)(device *device, adapter_copy *copy);
 
-    bool (*stream_bytes)(const device *device, const stream_shape *shape, uint64_t *bytes);
-    avo_status (*stream_open)(device *device, const stream_shape *shape, device_stream **out,
-                              avo_error *error);
-    void (*stream_close)(device_stream *stream);
-    void (*stream_resize)(device_stream *stream, uint32_t threads);
-    uint32_t (*stream_workers)(const device_stream *stream);
-    void (*stream_figures)(const device_stream *stream, stream_figures *figures);
-    void (*stream_report)(device_stream *stream, telemetry_engine *telemetry);
-    avo_status (*stream_measure)(device_stream *stream, double *bytes_per_second, avo_error *error);
-
-    avo_status (*start)(device_stream *stream, device_work work, const device_step *step,
-                        avo_error *error);
-    avo_status (*wait)(device_stream *stream, avo_error *error);
-    avo_status (*read_top)(device_stream *stream, const logit_top **top, avo_error *error);
-    avo_status (*read_logits)(device_stream *stream, uint32_t row, const float **logits,
-                              avo_error *error);
-    avo_status (*read_chosen)(device_stream *stream, uint32_t row, const int32_t *tokens,
-                              uint32_t count, float *chosen, avo_error *error);
-    avo_status (*read_normed)(device_stream *stream, uint32_t count, const float **rows,
-                              avo_error *error);
-    avo_status (*read_tap)(device_stream *stream, uint32_t tap, uint32_t first, uint32_t count,
-                           const float **rows, avo_error *error);
+    const stream_operations *stream;
 } device_operations;
 
 struct device {
@@ -65,12 +82,31 @@ struct device {
 
 struct device_stream {
     device *device;
+    stream_shape shape;         /* its model is the caller's and not read again */
+    uint32_t width, vocabulary; /* of that model */
 };
 
 struct device_weights {
     device *device;
     model_view view;
 };
+
+/* ---- What drivers share ---- */
+
+/* Counts a matrix in its group of a plan. */
+void weights_plan_count(weights_plan *plan, const weight_view *from, quant_type to, bool repacked,
+                        uint64_t bytes);
+
+/* Host memory for the results of one stream's steps, where they are copied out of the device. */
+typedef struct stream_results {
+    logit_top *top; /* [head_rows] */
+    float *logits;  /* [logits_max][vocabulary] */
+    float *rows;    /* [rows_max][width], normed or tapped */
+    size_t top_bytes, logits_bytes, rows_bytes;
+} stream_results;
+AVO_MUST_USE avo_status stream_results_open(const device_stream *stream, stream_results *results,
+                                            avo_error *error);
+void stream_results_close(const device_stream *stream, stream_results *results);
 
 /* ---- Drivers ---- */
 
@@ -83,7 +119,8 @@ struct device_driver {
      * AVO_ERROR_UNSUPPORTED: this machine lacks what the error's text names, AVO_ERROR_ARGUMENT:
      * the parameters are wrong. */
     avo_status (*probe)(const device_driver *driver, const char *parameters, avo_error *error);
-    /* `parameters`: what follows the colon in "NAME:PARAMETERS"; NULL: nothing does. */
+    /* `parameters`: what follows the colon in "NAME:PARAMETERS"; NULL: nothing does. What *out is
+     * after a failure is closed. */
     avo_status (*open)(const device_driver *driver, const device_options *options,
                        const char *parameters, device **out, avo_error *error);
 };

@@ -137,19 +137,19 @@ static avo_status try_driver(const device_driver *driver, const device_wish *wis
                              avo_error *error) {
     avo_status status = driver->probe(driver, wish->parameters, error);
     *there = status != AVO_ERROR_UNSUPPORTED;
-    if (status == AVO_OK)
-        status = driver->open(driver, options, wish->parameters, out, error);
     if (status != AVO_OK)
         return status;
-    status = check_info(*out, error);
+    status = driver->open(driver, options, wish->parameters, out, error);
+    bool opened = status == AVO_OK;
+    AVO_THEN(status, check_info(*out, error));
     if (status == AVO_OK && options->accept != NULL)
         status = options->accept(options->accept_context, *out, error);
     if (status == AVO_OK)
         return AVO_OK;
     device_close(*out);
     *out = NULL;
-    /* The host had the memory to open it: this is about the device. */
-    return status == AVO_ERROR_MEMORY && !wish->exact ? AVO_ERROR_DEVICE : status;
+    /* Where the host had the memory to open it, this is about the device. */
+    return opened && status == AVO_ERROR_MEMORY && !wish->exact ? AVO_ERROR_DEVICE : status;
 }
 
 static void log_passed_over(const device_options *options, const char *name, const char *reason) {

@@ -9,6 +9,7 @@
 #include "device/cpu/phases/program.h"
 #include "device/cpu/tuner.h"
 #include "device/driver.h"
+#include "device/store.h"
 
 /* Those of the instruction sets that this build has exist. */
 extern const device_driver cpu_driver_reference, cpu_driver_avx2, cpu_driver_avx512, cpu_driver_amx,
@@ -63,9 +64,7 @@ void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint
 
 typedef struct cpu_stream {
     device_stream base;
-    stream_shape shape;  /* its model is the caller's and not read again */
     scratch_sizes sizes; /* of its own scratch */
-    uint32_t width, vocabulary;
     team *team;
     bool shares_team;  /* it is another stream's */
     phase_list phases; /* room for the program of a step */
@@ -82,38 +81,20 @@ static inline cpu_stream *cpu_stream_of(device_stream *stream) {
     return (cpu_stream *)(void *)stream;
 }
 
-extern const device_operations cpu_operations;
-
-bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes);
-AVO_MUST_USE avo_status cpu_stream_open(device *device, const stream_shape *shape,
-                                        device_stream **out, avo_error *error);
-void cpu_stream_close(device_stream *stream);
-void cpu_stream_resize(device_stream *stream, uint32_t threads);
-uint32_t cpu_stream_workers(const device_stream *stream);
-void cpu_stream_figures(const device_stream *stream, stream_figures *figures);
-void cpu_stream_report(device_stream *stream, telemetry_engine *telemetry);
-AVO_MUST_USE avo_status cpu_stream_measure(device_stream *stream, double *bytes_per_second,
-                                           avo_error *error);
-AVO_MUST_USE avo_status cpu_start(device_stream *stream, device_work work, const device_step *step,
-                                  avo_error *error);
-AVO_MUST_USE avo_status cpu_wait(device_stream *stream, avo_error *error);
-AVO_MUST_USE avo_status cpu_read_top(device_stream *stream, const logit_top **top,
-                                     avo_error *error);
-AVO_MUST_USE avo_status cpu_read_logits(device_stream *stream, uint32_t row, const float **logits,
-                                        avo_error *error);
-AVO_MUST_USE avo_status cpu_read_chosen(device_stream *stream, uint32_t row, const int32_t *tokens,
-                                        uint32_t count, float *chosen, avo_error *error);
-AVO_MUST_USE avo_status cpu_read_normed(device_stream *stream, uint32_t count, const float **rows,
-                                        avo_error *error);
-AVO_MUST_USE avo_status cpu_read_tap(device_stream *stream, uint32_t tap, uint32_t first,
-                                     uint32_t count, const float **rows, avo_error *error);
+extern const stream_operations cpu_stream_operations;
 
 /* ---- Weights ---- */
+
+typedef struct cpu_weights {
+    device_weights base;
+    weights_store *store;
+    weights_entry *panels; /* NULL: the file is used in place */
+} cpu_weights;
 
 AVO_MUST_USE avo_status cpu_weights_plan(const device *device, const weights_source *source,
                                          weights_plan *plan, avo_error *error);
 AVO_MUST_USE avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
-                                         device_weights **out, avo_error *error);
+                                         device_weights *weights, avo_error *error);
 void cpu_weights_close(device_weights *weights);
 /* The region of repacked weights in a model's store, for those who show it; NULL while nothing was
  * repacked. */

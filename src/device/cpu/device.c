@@ -73,7 +73,7 @@ static void close_device(device *device) {
     allocator_give(device->allocator, device, sizeof(cpu_device));
 }
 
-const device_operations cpu_operations = {
+static const device_operations operations = {
     .close = close_device,
     .memory_round = memory_round,
     .memory_take = memory_take,
@@ -84,22 +84,9 @@ const device_operations cpu_operations = {
     .zero = zero,
     .weights_plan = cpu_weights_plan,
     .weights_open = cpu_weights_open,
+    .weights_size = sizeof(cpu_weights),
     .weights_close = cpu_weights_close,
-    .stream_bytes = cpu_stream_bytes,
-    .stream_open = cpu_stream_open,
-    .stream_close = cpu_stream_close,
-    .stream_resize = cpu_stream_resize,
-    .stream_workers = cpu_stream_workers,
-    .stream_figures = cpu_stream_figures,
-    .stream_report = cpu_stream_report,
-    .stream_measure = cpu_stream_measure,
-    .start = cpu_start,
-    .wait = cpu_wait,
-    .read_top = cpu_read_top,
-    .read_logits = cpu_read_logits,
-    .read_chosen = cpu_read_chosen,
-    .read_normed = cpu_read_normed,
-    .read_tap = cpu_read_tap,
+    .stream = &cpu_stream_operations,
 };
 
 static avo_status count_threads(const device_options *options, device_info *info,
@@ -149,16 +136,11 @@ avo_status cpu_open_with_data(const device_driver *driver, const device_options 
     cpu_device *cpu = allocator_take_array(options->allocator, 1, sizeof(*cpu));
     if (cpu == NULL)
         return status_no_memory(error, "the device", sizeof(*cpu));
-    cpu->base.operations = &cpu_operations;
+    cpu->base.operations = &operations;
     cpu->base.allocator = options->allocator;
     cpu->data = data != NULL ? data : options->allocator;
-    avo_status status = set_up(cpu, driver, options, error);
-    if (status != AVO_OK) {
-        close_device(&cpu->base);
-        return status;
-    }
     *out = &cpu->base;
-    return AVO_OK;
+    return set_up(cpu, driver, options, error);
 }
 
 static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {

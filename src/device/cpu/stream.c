@@ -26,7 +26,7 @@ static uint32_t stream_phases(const cpu_device *cpu, const stream_shape *shape) 
     return backend->phases_max == NULL ? 0 : backend->phases_max(shape->model);
 }
 
-bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+static bool stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
     const cpu_device *cpu = (const cpu_device *)(const void *)device;
     scratch_sizes sizes;
     if (!cpu_scratch_measure(shape, stream_threads(device, shape->index), &cpu->choice.backend,
@@ -47,7 +47,7 @@ bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t 
  * a program. */
 static avo_status open_team(const device *device, const team_options *options, cpu_stream *stream,
                             avo_error *error) {
-    device_stream *beside = stream->shape.beside;
+    device_stream *beside = stream->base.shape.beside;
     if (beside != NULL && beside->device->operations == device->operations) {
         team *theirs = cpu_stream_of(beside)->team;
         if (team_can_run(theirs, options->threads, options->phases)) {
@@ -59,9 +59,11 @@ static avo_status open_team(const device *device, const team_options *options, c
     return team_open_with(device->allocator, options, &stream->team, error);
 }
 
-static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *error) {
-    const device *device = &cpu->base;
-    const stream_shape *shape = &stream->shape;
+static avo_status stream_open(device_stream *base, avo_error *error) {
+    const device *device = base->device;
+    const cpu_device *cpu = cpu_of(base->device);
+    cpu_stream *stream = cpu_stream_of(base);
+    const stream_shape *shape = &base->shape;
     /* The second stream's workers take their places from the other end. */
     team_options options = {.threads = stream_threads(device, shape->index),
                             .pin = cpu->pin,
@@ -97,42 +99,23 @@ static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *err
     return AVO_OK;
 }
 
-avo_status cpu_stream_open(device *device, const stream_shape *shape, device_stream **out,
-                           avo_error *error) {
-    cpu_stream *stream = allocator_take_array(device->allocator, 1, sizeof(*stream));
-    if (stream == NULL)
-        return status_no_memory(error, "a stream", sizeof(*stream));
-    stream->base.device = device;
-    stream->shape = *shape;
-    stream->width = shape->model->width;
-    stream->vocabulary = shape->model->vocabulary;
-    avo_status status = open_parts(cpu_of(device), stream, error);
-    if (status != AVO_OK) {
-        cpu_stream_close(&stream->base);
-        return status;
-    }
-    *out = &stream->base;
-    return AVO_OK;
-}
-
-void cpu_stream_close(device_stream *base) {
+static void stream_close(device_stream *base) {
     cpu_stream *stream = cpu_stream_of(base);
     if (!stream->shares_team)
         team_close(stream->team);
     region_close(&stream->region);
     allocator_give(base->device->allocator, stream->phases_memory, stream->phases_bytes);
-    allocator_give(base->device->allocator, stream, sizeof(*stream));
 }
 
-void cpu_stream_resize(device_stream *stream, uint32_t threads) {
+static void stream_resize(device_stream *stream, uint32_t threads) {
     cpu_stream_of(stream)->workers_max = threads;
 }
 
-uint32_t cpu_stream_workers(const device_stream *stream) {
+static uint32_t stream_workers(const device_stream *stream) {
     return ((const cpu_stream *)(const void *)stream)->workers_max;
 }
 
-void cpu_stream_figures(const device_stream *base, stream_figures *figures) {
+static void stream_figures_of(const device_stream *base, stream_figures *figures) {
     const cpu_stream *stream = (const cpu_stream *)(const void *)base;
     figures->phases = stream->phases.count;
     if (base->device->info.cpu.tuned)
@@ -145,7 +128,7 @@ static void count_hardware(void *context, uint32_t worker, uint32_t workers) {
     telemetry_engine_count(context, worker);
 }
 
-void cpu_stream_report(device_stream *base, telemetry_engine *telemetry) {
+static void stream_report(device_stream *base, telemetry_engine *telemetry) {
     cpu_stream *stream = cpu_stream_of(base);
     stream->telemetry = telemetry;
     if (telemetry == NULL)
@@ -155,7 +138,7 @@ void cpu_stream_report(device_stream *base, telemetry_engine *telemetry) {
     team_each(stream->team, count_hardware, telemetry);
 }
 
-avo_status cpu_stream_measure(device_stream *base, double *bytes_per_second, avo_error *error) {
+static avo_status stream_measure(device_stream *base, double *bytes_per_second, avo_error *error) {
     team *team = cpu_stream_of(base)->team;
     team_resize(team, cpu_stream_of(base)->workers_max);
     /* A quarter of the free memory is enough to be no bother. */
@@ -218,8 +201,8 @@ static void compute_tuned(cpu_stream *stream, const backend *backend, device_wor
     tuner_learn(tuner, rows, clock_now_ns() - begin, team_absent(stream->team));
 }
 
-avo_status cpu_start(device_stream *base, device_work work, const device_step *given,
-                     avo_error *error) {
+static avo_status stream_start(device_stream *base, device_work work, const device_step *given,
+                               avo_error *error) {
     (void)error;
     cpu_stream *stream = cpu_stream_of(base);
     const backend *backend = &cpu_of(base->device)->choice.backend;
@@ -231,7 +214,7 @@ avo_status cpu_start(device_stream *base, device_work work, const device_step *g
                       .batch = given->batch,
                       .kv = &kv,
                       .scratch = &stream->scratch,
-                      .shape = &stream->shape,
+                      .shape = &stream->base.shape,
                       .backend = backend,
                       .team = stream->team,
                       .phases = &stream->phases,
@@ -248,51 +231,51 @@ avo_status cpu_start(device_stream *base, device_work work, const device_step *g
     return AVO_OK;
 }
 
-avo_status cpu_wait(device_stream *stream, avo_error *error) {
-    (void)stream;
-    (void)error;
-    return AVO_OK;
-}
-
 /* ---- Results, read in place ---- */
 
-avo_status cpu_read_top(device_stream *stream, const logit_top **top, avo_error *error) {
+static avo_status read_top(device_stream *stream, const logit_top **top, avo_error *error) {
     (void)error;
     *top = cpu_stream_of(stream)->scratch.top;
     return AVO_OK;
 }
 
-avo_status cpu_read_logits(device_stream *base, uint32_t row, const float **logits,
-                           avo_error *error) {
+static avo_status read_logits(device_stream *base, uint32_t row, const float **logits,
+                              avo_error *error) {
     (void)error;
     const cpu_stream *stream = cpu_stream_of(base);
-    *logits = stream->scratch.logits + (size_t)row * stream->vocabulary;
+    *logits = stream->scratch.logits + (size_t)row * stream->base.vocabulary;
     return AVO_OK;
 }
 
-avo_status cpu_read_chosen(device_stream *base, uint32_t row, const int32_t *tokens, uint32_t count,
-                           float *chosen, avo_error *error) {
-    const float *logits;
-    AVO_TRY(cpu_read_logits(base, row, &logits, error));
-    for (uint32_t i = 0; i < count; i++)
-        chosen[i] = logits[tokens[i]];
-    return AVO_OK;
-}
-
-avo_status cpu_read_normed(device_stream *stream, uint32_t count, const float **rows,
-                           avo_error *error) {
+static avo_status read_normed(device_stream *stream, uint32_t count, const float **rows,
+                              avo_error *error) {
     (void)count;
     (void)error;
     *rows = cpu_stream_of(stream)->scratch.normed;
     return AVO_OK;
 }
 
-avo_status cpu_read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
-                        const float **rows, avo_error *error) {
+static avo_status read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
+                           const float **rows, avo_error *error) {
     (void)count;
     (void)error;
     const cpu_stream *stream = cpu_stream_of(base);
     *rows = stream->scratch.tap +
-            ((size_t)tap * stream->shape.rows_max + first) * (size_t)stream->width;
+            ((size_t)tap * stream->base.shape.rows_max + first) * (size_t)stream->base.width;
     return AVO_OK;
 }
+
+const stream_operations cpu_stream_operations = {.size = sizeof(cpu_stream),
+                                                 .bytes = stream_bytes,
+                                                 .open = stream_open,
+                                                 .close = stream_close,
+                                                 .resize = stream_resize,
+                                                 .workers = stream_workers,
+                                                 .figures = stream_figures_of,
+                                                 .report = stream_report,
+                                                 .measure = stream_measure,
+                                                 .start = stream_start,
+                                                 .read_top = read_top,
+                                                 .read_logits = read_logits,
+                                                 .read_normed = read_normed,
+                                                 .read_tap = read_tap};

@@ -14,7 +14,6 @@
 #include "device/cpu/cpu.h"
 
 #include "base/checked.h"
-#include "device/store.h"
 #include "quant/panels.h"
 
 #include <stdatomic.h>
@@ -101,25 +100,6 @@ static avo_status repack_of(const cpu_device *cpu, const weights_source *source,
     return AVO_OK;
 }
 
-static void count_group(weights_plan *plan, const repack *matrix) {
-    weights_group *group = plan->group;
-    for (uint32_t i = 0; i < plan->groups; i++, group++)
-        if (group->from == matrix->from.type && group->to == matrix->to.type &&
-            group->layout == matrix->from.layout && group->repacked == matrix->needed)
-            break;
-    if (group == plan->group + WEIGHTS_GROUPS_MAX)
-        group--; /* more kinds than a file can reasonably have: the last one takes the rest */
-    if (group == plan->group + plan->groups) {
-        plan->groups++;
-        *group = (weights_group){.from = matrix->from.type,
-                                 .to = matrix->to.type,
-                                 .layout = matrix->from.layout,
-                                 .repacked = matrix->needed};
-    }
-    group->matrices++;
-    group->bytes += matrix->bytes;
-}
-
 /* Bytes of the file that nobody reads again. */
 static uint64_t stored_bytes(const weight_view *weight) {
     uint64_t bytes = 0;
@@ -138,7 +118,7 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
             continue;
         repack matrix;
         AVO_TRY(repack_of(cpu, source, weight, &matrix, error));
-        count_group(plan, &matrix);
+        weights_plan_count(plan, &matrix.from, matrix.to.type, matrix.needed, matrix.bytes);
         if (!matrix.needed)
             continue;
         size_t rounded;
@@ -170,22 +150,10 @@ static void panels_key(const cpu_device *cpu, char key[STORE_KEY_MAX]) {
         snprintf(key, STORE_KEY_MAX, PANELS_KEY);
 }
 
-static avo_status check_dense(const device *device, const weights_source *source,
-                              avo_error *error) {
-    for (uint32_t i = 0; i < source->model->layers; i++)
-        if (source->model->layer[i].experts.count > 0)
-            return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: layer %u has %u experts, device %s computes dense layers only",
-                               source->path, i, source->model->layer[i].experts.count,
-                               device->info.name);
-    return AVO_OK;
-}
-
 avo_status cpu_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
                             avo_error *error) {
     const cpu_device *cpu = (const cpu_device *)(const void *)device;
     *plan = (weights_plan){.mapped_bytes = source->file_bytes};
-    AVO_TRY(check_dense(device, source, error));
     if (!cpu->choice.backend.panels)
         return AVO_OK;
     size_t region_bytes;
@@ -440,12 +408,6 @@ static avo_status panels_build(void *context, void **value, avo_error *error) {
     return AVO_OK;
 }
 
-typedef struct cpu_weights {
-    device_weights base;
-    weights_store *store;
-    weights_entry *panels; /* NULL: the file is used in place */
-} cpu_weights;
-
 static avo_status take_panels(device_stream *stream, const weights_source *source,
                               cpu_weights *weights, avo_error *error) {
     cpu_device *cpu = cpu_of(stream->device);
@@ -469,28 +431,16 @@ static avo_status take_panels(device_stream *stream, const weights_source *sourc
 }
 
 avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
-                            device_weights **out, avo_error *error) {
-    device *device = stream->device;
-    cpu_weights *weights = allocator_take_array(device->allocator, 1, sizeof(*weights));
-    if (weights == NULL)
-        return status_no_memory(error, "the model's weights", sizeof(*weights));
-    weights->base = (device_weights){.device = device, .view = *source->model};
+                            device_weights *base, avo_error *error) {
+    cpu_weights *weights = (cpu_weights *)(void *)base;
     weights->store = source->store;
-    avo_status status = AVO_OK;
-    if (cpu_of(device)->choice.backend.panels)
-        status = take_panels(stream, source, weights, error);
-    if (status != AVO_OK) {
-        cpu_weights_close(&weights->base);
-        return status;
-    }
-    *out = &weights->base;
-    return AVO_OK;
+    return cpu_of(base->device)->choice.backend.panels ? take_panels(stream, source, weights, error)
+                                                       : AVO_OK;
 }
 
 void cpu_weights_close(device_weights *base) {
-    cpu_weights *weights = (cpu_weights *)(void *)base;
+    const cpu_weights *weights = (const cpu_weights *)(const void *)base;
     weights_store_give(weights->store, weights->panels);
-    allocator_give(base->device->allocator, weights, sizeof(*weights));
 }
 
 const region *cpu_weights_region(weights_store *store) {

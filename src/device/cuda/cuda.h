@@ -25,7 +25,8 @@ static inline cuda_device *cuda_of(device *device) {
     return (cuda_device *)(void *)device;
 }
 
-/* With a port, which the device then owns, whether this succeeds or not. */
+/* With a port, which the device then owns, whether this succeeds or not. *out is closed after a
+ * failure, too. */
 AVO_MUST_USE avo_status cuda_open_with(const device_driver *driver, const device_options *options,
                                        cuda_port *port, device **out, avo_error *error);
 
@@ -55,12 +56,12 @@ typedef struct cuda_weights {
 AVO_MUST_USE avo_status cuda_weights_plan(const device *device, const weights_source *source,
                                           weights_plan *plan, avo_error *error);
 AVO_MUST_USE avo_status cuda_weights_open(device_stream *stream, const weights_source *source,
-                                          device_weights **out, avo_error *error);
+                                          device_weights *weights, avo_error *error);
 void cuda_weights_close(device_weights *weights);
 AVO_MUST_USE avo_status cuda_adapter_open(device *device, const adapter_view *view,
-                                          const model_view *model, device_adapter *out,
+                                          const model_view *model, adapter_copy *copy,
                                           avo_error *error);
-void cuda_adapter_close(device *device, device_adapter *adapter);
+void cuda_adapter_close(device *device, adapter_copy *copy);
 
 /* ---- Streams ---- */
 
@@ -90,9 +91,8 @@ typedef struct cuda_input {
 
 typedef struct cuda_stream {
     device_stream base;
-    stream_shape shape; /* its model is the caller's and not read again */
-    uint32_t width, vocabulary, chunks;
-    team *team; /* of one: the host's part */
+    uint32_t chunks; /* of the vocabulary */
+    team *team;      /* of one: the host's part */
     uint8_t *memory;
     size_t memory_bytes;
     cuda_scratch scratch;
@@ -103,12 +103,8 @@ typedef struct cuda_stream {
     scratch_view host;
     uint8_t *host_scratch;
     size_t host_scratch_bytes;
-    /* Results. */
     uint8_t *host_output; /* pinned: tops, then sums */
-    logit_top *top;       /* [head_rows] */
-    float *logits;        /* [logits_max][vocabulary] */
-    float *rows;          /* [rows_max][width] */
-    size_t top_bytes, logits_bytes, rows_bytes;
+    stream_results results;
     uint32_t top_rows; /* that the work in flight computes */
 } cuda_stream;
 
@@ -119,28 +115,9 @@ static inline cuda_stream *cuda_stream_of(device_stream *stream) {
 /* Bytes on the card, and where everything is; memory NULL: sizes alone. False when they wrap. */
 bool cuda_scratch_lay(const stream_shape *shape, uint8_t *memory, cuda_scratch *scratch,
                       cuda_input *input, size_t *bytes);
-bool cuda_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes);
-AVO_MUST_USE avo_status cuda_stream_open(device *device, const stream_shape *shape,
-                                         device_stream **out, avo_error *error);
-void cuda_stream_close(device_stream *stream);
-void cuda_stream_resize(device_stream *stream, uint32_t threads);
-uint32_t cuda_stream_workers(const device_stream *stream);
-void cuda_stream_figures(const device_stream *stream, stream_figures *figures);
-void cuda_stream_report(device_stream *stream, telemetry_engine *telemetry);
-AVO_MUST_USE avo_status cuda_stream_measure(device_stream *stream, double *bytes_per_second,
-                                            avo_error *error);
 AVO_MUST_USE avo_status cuda_start(device_stream *stream, device_work work, const device_step *step,
                                    avo_error *error);
-AVO_MUST_USE avo_status cuda_wait(device_stream *stream, avo_error *error);
-AVO_MUST_USE avo_status cuda_read_top(device_stream *stream, const logit_top **top,
-                                      avo_error *error);
-AVO_MUST_USE avo_status cuda_read_logits(device_stream *stream, uint32_t row, const float **logits,
-                                         avo_error *error);
-AVO_MUST_USE avo_status cuda_read_chosen(device_stream *stream, uint32_t row, const int32_t *tokens,
-                                         uint32_t count, float *chosen, avo_error *error);
-AVO_MUST_USE avo_status cuda_read_normed(device_stream *stream, uint32_t count, const float **rows,
-                                         avo_error *error);
-AVO_MUST_USE avo_status cuda_read_tap(device_stream *stream, uint32_t tap, uint32_t first,
-                                      uint32_t count, const float **rows, avo_error *error);
+
+extern const stream_operations cuda_stream_operations;
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MEMORY_STEP 512 /* bytes that blocks are rounded to */
@@ -21,8 +22,10 @@ static bool memory_round(const device *device, size_t bytes, uint64_t *rounded) 
 static avo_status memory_take(device *device, size_t bytes, const char *what, device_memory *out,
                               avo_error *error) {
     cuda_port *port = cuda_of(device)->port;
+    char taking[96];
     uint8_t *address;
-    AVO_TRY(cuda_status(port, port->operations->take(port, bytes, &address), what, error));
+    snprintf(taking, sizeof(taking), "taking memory for %s", what);
+    AVO_TRY(cuda_status(port, port->operations->take(port, bytes, &address), taking, error));
     *out = (device_memory){.address = address, .bytes = bytes};
     return AVO_OK;
 }
@@ -99,24 +102,11 @@ static const device_operations operations = {
     .zero = zero,
     .weights_plan = cuda_weights_plan,
     .weights_open = cuda_weights_open,
+    .weights_size = sizeof(cuda_weights),
     .weights_close = cuda_weights_close,
     .adapter_open = cuda_adapter_open,
     .adapter_close = cuda_adapter_close,
-    .stream_bytes = cuda_stream_bytes,
-    .stream_open = cuda_stream_open,
-    .stream_close = cuda_stream_close,
-    .stream_resize = cuda_stream_resize,
-    .stream_workers = cuda_stream_workers,
-    .stream_figures = cuda_stream_figures,
-    .stream_report = cuda_stream_report,
-    .stream_measure = cuda_stream_measure,
-    .start = cuda_start,
-    .wait = cuda_wait,
-    .read_top = cuda_read_top,
-    .read_logits = cuda_read_logits,
-    .read_chosen = cuda_read_chosen,
-    .read_normed = cuda_read_normed,
-    .read_tap = cuda_read_tap,
+    .stream = &cuda_stream_operations,
 };
 
 avo_status cuda_open_with(const device_driver *driver, const device_options *options,
@@ -136,16 +126,10 @@ avo_status cuda_open_with(const device_driver *driver, const device_options *opt
                           .whole_pages = true,
                           .kv_default = KV_F16,
                           .memory_limit = "free memory of the card"};
-    uint64_t total;
-    avo_status status =
-        cuda_status(port, port->operations->memory_info(port, &info->memory_available, &total),
-                    "asking for free memory", error);
-    if (status != AVO_OK) {
-        close_device(&cuda->base);
-        return status;
-    }
     *out = &cuda->base;
-    return AVO_OK;
+    uint64_t total;
+    return cuda_status(port, port->operations->memory_info(port, &info->memory_available, &total),
+                       "asking for free memory", error);
 }
 
 static avo_status read_index(const char *parameters, int *index, avo_error *error) {

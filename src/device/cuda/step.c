@@ -213,7 +213,7 @@ static kv_call kv_of(const cuda_step *step, uint32_t number) {
 
 static void positions(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
-    const stream_shape *shape = &step->stream->shape;
+    const stream_shape *shape = &step->stream->base.shape;
     uint32_t rows = step->batch->rows;
     size_t norms = 2 * (rows * sizeof(row_norms) + TABLE_ALIGNMENT);
     step_table_reserve(step, step->batch->runs > 0 ? norms : 0);
@@ -358,7 +358,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
 }
 
 static void tap(cuda_step *step, uint32_t layer) {
-    const stream_shape *shape = &step->stream->shape;
+    const stream_shape *shape = &step->stream->base.shape;
     size_t width = step->model->width;
     for (uint32_t i = 0; i < shape->taps; i++)
         if (shape->tap[i] == layer && step->result == 0)
@@ -408,7 +408,7 @@ static void find_tops(cuda_step *step) {
                          HEAD_THREADS * 8 + (stream->chunks + 3) / 4 * 4};
     step_launch(step, &merge, &call);
     stream->top_rows = rows;
-    size_t sums = stream->shape.head_rows * sizeof(head_top);
+    size_t sums = stream->base.shape.head_rows * sizeof(head_top);
     const cuda_port_operations *port = step->port->operations;
     if (step->result == 0)
         step->result = port->copy_out(step->port, CUDA_QUEUE_STEPS, stream->host_output,
@@ -470,7 +470,7 @@ static void place_runs(const batch_view *batch, const scratch_view *scratch) {
 /* Embeddings and angles, as every CPU device computes them. */
 static void embed(cuda_step *step, const cuda_weights *weights) {
     cuda_stream *stream = step->stream;
-    const stream_shape *shape = &stream->shape;
+    const stream_shape *shape = &stream->base.shape;
     step_view own = {.model = &weights->host,
                      .batch = step->batch,
                      .scratch = &stream->host,
@@ -479,7 +479,7 @@ static void embed(cuda_step *step, const cuda_weights *weights) {
     place_runs(step->batch, &stream->host);
     reference_embed(&own);
     uint32_t rows = step->batch->rows;
-    send(step, stream->input.hidden, (size_t)rows * stream->width * sizeof(float));
+    send(step, stream->input.hidden, (size_t)rows * stream->base.width * sizeof(float));
     for (uint32_t t = 0; t < weights->host.rotary_tables; t++) {
         size_t at = (size_t)t * shape->rows_max * shape->pairs_max * sizeof(float);
         size_t bytes = (size_t)rows * shape->pairs_max * sizeof(float);

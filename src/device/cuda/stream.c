@@ -14,7 +14,7 @@
 
 /* ---- Opening ---- */
 
-bool cuda_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+static bool stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
     cuda_scratch scratch;
     cuda_input input;
     size_t size;
@@ -22,7 +22,7 @@ bool cuda_stream_bytes(const device *device, const stream_shape *shape, uint64_t
            device_memory_round(device, size, bytes);
 }
 
-void cuda_stream_close(device_stream *base) {
+static void stream_close(device_stream *base) {
     cuda_stream *stream = cuda_stream_of(base);
     cuda_port *port = cuda_of(base->device)->port;
     const avo_allocator *allocator = base->device->allocator;
@@ -35,10 +35,7 @@ void cuda_stream_close(device_stream *base) {
     if (stream->team != NULL)
         team_close(stream->team);
     allocator_give(allocator, stream->host_scratch, stream->host_scratch_bytes);
-    allocator_give(allocator, stream->top, stream->top_bytes);
-    allocator_give(allocator, stream->logits, stream->logits_bytes);
-    allocator_give(allocator, stream->rows, stream->rows_bytes);
-    allocator_give(allocator, stream, sizeof(*stream));
+    stream_results_close(base, &stream->results);
 }
 
 static avo_status too_large(const stream_shape *shape, avo_error *error) {
@@ -47,28 +44,10 @@ static avo_status too_large(const stream_shape *shape, avo_error *error) {
                        shape->rows_max);
 }
 
-static avo_status take_results(cuda_stream *stream, avo_error *error) {
-    const avo_allocator *allocator = stream->base.device->allocator;
-    const stream_shape *shape = &stream->shape;
-    size_t numbers;
-    if (!size_multiply(shape->head_rows, sizeof(logit_top), &stream->top_bytes) ||
-        !size_multiply(shape->logits_max, stream->vocabulary, &numbers) ||
-        !size_multiply(numbers, sizeof(float), &stream->logits_bytes) ||
-        !size_multiply(shape->rows_max, stream->width, &numbers) ||
-        !size_multiply(numbers, sizeof(float), &stream->rows_bytes))
-        return too_large(shape, error);
-    stream->top = allocator_take(allocator, stream->top_bytes);
-    stream->logits = allocator_take(allocator, stream->logits_bytes);
-    stream->rows = allocator_take(allocator, stream->rows_bytes);
-    if (stream->top == NULL || stream->logits == NULL || stream->rows == NULL)
-        return status_no_memory(error, "results of a step", stream->logits_bytes);
-    return AVO_OK;
-}
-
 /* Rooms for the host's part: what reference_embed reads and writes. Hidden states and angles lie
  * in the input itself. */
 static avo_status take_host(cuda_stream *stream, avo_error *error) {
-    const stream_shape *shape = &stream->shape;
+    const stream_shape *shape = &stream->base.shape;
     const model_view *model = shape->model;
     scratch_shape own = {.model = model,
                          .rows_max = shape->rows_max,
@@ -110,16 +89,17 @@ static avo_status take_host(cuda_stream *stream, avo_error *error) {
     return AVO_OK;
 }
 
-static avo_status open_parts(cuda_stream *stream, avo_error *error) {
-    device *device = stream->base.device;
-    cuda_port *port = cuda_of(device)->port;
-    const stream_shape *shape = &stream->shape;
+static avo_status stream_open(device_stream *base, avo_error *error) {
+    cuda_stream *stream = cuda_stream_of(base);
+    cuda_port *port = cuda_of(base->device)->port;
+    const stream_shape *shape = &base->shape;
     cuda_scratch sizes;
+    stream->chunks = (base->vocabulary + HEAD_CHUNK_K - 1) / HEAD_CHUNK_K;
     size_t output = shape->head_rows * (sizeof(head_top) + stream->chunks * sizeof(head_sum));
     if (!cuda_scratch_lay(shape, NULL, &sizes, &stream->input, &stream->memory_bytes))
         return too_large(shape, error);
-    AVO_TRY(team_open(device->allocator, 1, &stream->team, error));
-    AVO_TRY(take_results(stream, error));
+    AVO_TRY(team_open(base->device->allocator, 1, &stream->team, error));
+    AVO_TRY(stream_results_open(base, &stream->results, error));
     AVO_TRY(cuda_status(port, port->operations->take(port, stream->memory_bytes, &stream->memory),
                         "taking scratch", error));
     AVO_TRY(cuda_status(port,
@@ -135,46 +115,8 @@ static avo_status open_parts(cuda_stream *stream, avo_error *error) {
     return take_host(stream, error);
 }
 
-avo_status cuda_stream_open(device *device, const stream_shape *shape, device_stream **out,
-                            avo_error *error) {
-    cuda_stream *stream = allocator_take_array(device->allocator, 1, sizeof(*stream));
-    if (stream == NULL)
-        return status_no_memory(error, "a stream", sizeof(*stream));
-    stream->base.device = device;
-    stream->shape = *shape;
-    stream->width = shape->model->width;
-    stream->vocabulary = shape->model->vocabulary;
-    stream->chunks = (stream->vocabulary + HEAD_CHUNK_K - 1) / HEAD_CHUNK_K;
-    avo_status status = open_parts(stream, error);
-    if (status != AVO_OK) {
-        cuda_stream_close(&stream->base);
-        return status;
-    }
-    *out = &stream->base;
-    return AVO_OK;
-}
-
-void cuda_stream_resize(device_stream *stream, uint32_t threads) {
-    (void)stream;
-    (void)threads;
-}
-
-uint32_t cuda_stream_workers(const device_stream *stream) {
-    (void)stream;
-    return 1;
-}
-
-void cuda_stream_figures(const device_stream *stream, stream_figures *figures) {
-    (void)stream;
-    (void)figures;
-}
-
-void cuda_stream_report(device_stream *stream, telemetry_engine *telemetry) {
-    (void)stream;
-    (void)telemetry;
-}
-
-avo_status cuda_stream_measure(device_stream *stream, double *bytes_per_second, avo_error *error) {
+static avo_status stream_measure(device_stream *stream, double *bytes_per_second,
+                                 avo_error *error) {
     cuda_port *port = cuda_of(stream->device)->port;
     uint64_t left, total;
     AVO_TRY(cuda_status(port, port->operations->memory_info(port, &left, &total),
@@ -215,7 +157,7 @@ static void take_top(const cuda_stream *stream, uint32_t row, logit_top *out) {
     const head_top *found = (const head_top *)(const void *)stream->host_output + row;
     const head_sum *sums =
         (const head_sum *)(const void *)(stream->host_output +
-                                         stream->shape.head_rows * sizeof(head_top)) +
+                                         stream->base.shape.head_rows * sizeof(head_top)) +
         (size_t)row * stream->chunks;
     memcpy(out->logit, found->logit, sizeof(out->logit));
     memcpy(out->token, found->token, sizeof(out->token));
@@ -230,62 +172,65 @@ static void take_top(const cuda_stream *stream, uint32_t row, logit_top *out) {
     out->log_sum = mathd_log(sum);
 }
 
-avo_status cuda_wait(device_stream *base, avo_error *error) {
+static avo_status stream_wait(device_stream *base, avo_error *error) {
     cuda_stream *stream = cuda_stream_of(base);
     cuda_port *port = cuda_of(base->device)->port;
     AVO_TRY(cuda_status(port, port->operations->wait(port, CUDA_QUEUE_STEPS), "a step", error));
     float_mode mode;
     float_mode_enter(&mode);
     for (uint32_t row = 0; row < stream->top_rows; row++)
-        take_top(stream, row, &stream->top[row]);
+        take_top(stream, row, &stream->results.top[row]);
     float_mode_leave(&mode);
     return AVO_OK;
 }
 
-avo_status cuda_read_top(device_stream *stream, const logit_top **top, avo_error *error) {
+static avo_status read_top(device_stream *stream, const logit_top **top, avo_error *error) {
     (void)error;
-    *top = cuda_stream_of(stream)->top;
+    *top = cuda_stream_of(stream)->results.top;
     return AVO_OK;
 }
 
-avo_status cuda_read_logits(device_stream *base, uint32_t row, const float **logits,
-                            avo_error *error) {
+static avo_status read_logits(device_stream *base, uint32_t row, const float **logits,
+                              avo_error *error) {
     cuda_stream *stream = cuda_stream_of(base);
-    size_t at = (size_t)row * stream->vocabulary;
-    AVO_TRY(cuda_copy_out(cuda_of(base->device), stream->logits + at,
+    size_t at = (size_t)row * stream->base.vocabulary;
+    AVO_TRY(cuda_copy_out(cuda_of(base->device), stream->results.logits + at,
                           (const uint8_t *)(stream->scratch.logits + at),
-                          stream->vocabulary * sizeof(float), error));
-    *logits = stream->logits + at;
-    return AVO_OK;
-}
-
-avo_status cuda_read_chosen(device_stream *base, uint32_t row, const int32_t *tokens,
-                            uint32_t count, float *chosen, avo_error *error) {
-    const float *logits;
-    AVO_TRY(cuda_read_logits(base, row, &logits, error));
-    for (uint32_t i = 0; i < count; i++)
-        chosen[i] = logits[tokens[i]];
+                          stream->base.vocabulary * sizeof(float), error));
+    *logits = stream->results.logits + at;
     return AVO_OK;
 }
 
 static avo_status read_rows(cuda_stream *stream, const float *from, uint32_t count,
                             const float **rows, avo_error *error) {
-    AVO_TRY(cuda_copy_out(cuda_of(stream->base.device), stream->rows, (const uint8_t *)from,
-                          (size_t)count * stream->width * sizeof(float), error));
-    *rows = stream->rows;
+    AVO_TRY(cuda_copy_out(cuda_of(stream->base.device), stream->results.rows, (const uint8_t *)from,
+                          (size_t)count * stream->base.width * sizeof(float), error));
+    *rows = stream->results.rows;
     return AVO_OK;
 }
 
-avo_status cuda_read_normed(device_stream *base, uint32_t count, const float **rows,
-                            avo_error *error) {
+static avo_status read_normed(device_stream *base, uint32_t count, const float **rows,
+                              avo_error *error) {
     cuda_stream *stream = cuda_stream_of(base);
     return read_rows(stream, stream->scratch.normed, count, rows, error);
 }
 
-avo_status cuda_read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
-                         const float **rows, avo_error *error) {
+static avo_status read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
+                           const float **rows, avo_error *error) {
     cuda_stream *stream = cuda_stream_of(base);
-    const float *from = stream->scratch.tap +
-                        ((size_t)tap * stream->shape.rows_max + first) * (size_t)stream->width;
+    const float *from = stream->scratch.tap + ((size_t)tap * stream->base.shape.rows_max + first) *
+                                                  (size_t)stream->base.width;
     return read_rows(stream, from, count, rows, error);
 }
+
+const stream_operations cuda_stream_operations = {.size = sizeof(cuda_stream),
+                                                  .bytes = stream_bytes,
+                                                  .open = stream_open,
+                                                  .close = stream_close,
+                                                  .measure = stream_measure,
+                                                  .start = cuda_start,
+                                                  .wait = stream_wait,
+                                                  .read_top = read_top,
+                                                  .read_logits = read_logits,
+                                                  .read_normed = read_normed,
+                                                  .read_tap = read_tap};

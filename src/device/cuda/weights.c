@@ -46,22 +46,6 @@ static avo_status walk_floats(upload_walk *walk, const float **floats, size_t co
 
 /* ---- Matrices ---- */
 
-static void count_group(weights_plan *plan, const weight_view *from, quant_type to, bool repacked,
-                        uint64_t bytes) {
-    uint32_t i = 0;
-    while (i < plan->groups && i + 1 < WEIGHTS_GROUPS_MAX &&
-           !(plan->group[i].from == from->type && plan->group[i].to == to &&
-             plan->group[i].layout == from->layout))
-        i++;
-    if (i == plan->groups) {
-        plan->groups++;
-        plan->group[i] = (weights_group){
-            .from = from->type, .to = to, .layout = from->layout, .repacked = repacked};
-    }
-    plan->group[i].matrices++;
-    plan->group[i].bytes += bytes;
-}
-
 static avo_status report(upload_walk *walk) {
     const weights_source *source = walk->source;
     if (source->progress == NULL ||
@@ -102,7 +86,7 @@ static avo_status walk_weight(upload_walk *walk, weight_view *weight) {
                            walk->source->path, weight->rows, weight->k, quant_name(weight->type));
     AVO_TRY(walk_place(walk, (size_t)bytes, &to));
     if (walk->plan != NULL)
-        count_group(walk->plan, weight, type, repacked, bytes);
+        weights_plan_count(walk->plan, weight, type, repacked, bytes);
     if (walk->stage_bytes < panel_bytes && walk->memory == NULL)
         walk->stage_bytes = (size_t)panel_bytes;
     if (walk->memory == NULL)
@@ -155,17 +139,6 @@ static avo_status walk_model(upload_walk *walk, model_view *view, layer_view *la
 
 /* ---- The plan ---- */
 
-static avo_status check_dense(const device *device, const weights_source *source,
-                              avo_error *error) {
-    for (uint32_t i = 0; i < source->model->layers; i++)
-        if (source->model->layer[i].experts.count > 0)
-            return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: layer %u has %u experts, device %s computes dense layers only",
-                               source->path, i, source->model->layer[i].experts.count,
-                               device->info.name);
-    return AVO_OK;
-}
-
 static avo_status count_bytes(const weights_source *source, weights_plan *plan, upload_walk *walk,
                               avo_error *error) {
     model_view view = *source->model;
@@ -178,8 +151,6 @@ avo_status cuda_weights_plan(const device *device, const weights_source *source,
                              avo_error *error) {
     upload_walk walk;
     uint64_t rounded, mapped = 0, bytes;
-    *plan = (weights_plan){0};
-    AVO_TRY(check_dense(device, source, error));
     AVO_TRY(count_bytes(source, plan, &walk, error));
     if (!device_memory_round(device, walk.bytes, &rounded))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: the weights are too large", source->path);
@@ -232,21 +203,12 @@ static avo_status fill(cuda_weights *weights, const weights_source *source, avo_
 }
 
 avo_status cuda_weights_open(device_stream *stream, const weights_source *source,
-                             device_weights **out, avo_error *error) {
-    device *device = stream->device;
-    cuda_weights *weights = allocator_take_array(device->allocator, 1, sizeof(*weights));
-    if (weights == NULL)
-        return status_no_memory(error, "the model's weights", sizeof(*weights));
-    weights->base = (device_weights){.device = device, .view = *source->model};
+                             device_weights *base, avo_error *error) {
+    (void)stream;
+    cuda_weights *weights = (cuda_weights *)(void *)base;
     weights->host = *source->model;
-    arena_init(&weights->arena, device->allocator, SIZE_MAX);
-    avo_status status = fill(weights, source, error);
-    if (status != AVO_OK) {
-        cuda_weights_close(&weights->base);
-        return status;
-    }
-    *out = &weights->base;
-    return AVO_OK;
+    arena_init(&weights->arena, base->device->allocator, SIZE_MAX);
+    return fill(weights, source, error);
 }
 
 void cuda_weights_close(device_weights *base) {
@@ -255,16 +217,9 @@ void cuda_weights_close(device_weights *base) {
     if (weights->memory != NULL)
         port->operations->give(port, weights->memory);
     arena_free(&weights->arena);
-    allocator_give(base->device->allocator, weights, sizeof(*weights));
 }
 
 /* ---- Adapters ---- */
-
-typedef struct cuda_adapter {
-    adapter_view view; /* addresses are the card's; the embedding's are the host's */
-    arena arena;
-    uint8_t *memory;
-} cuda_adapter;
 
 typedef struct adapter_fill {
     cuda_device *cuda;
@@ -285,7 +240,7 @@ static avo_status take_array(void *context, const void *data, size_t bytes, cons
 }
 
 /* A copy in host memory: the host looks up embeddings. */
-static avo_status keep_weight(cuda_adapter *own, weight_view *weight, avo_error *error) {
+static avo_status keep_weight(adapter_copy *own, weight_view *weight, avo_error *error) {
     uint64_t bytes;
     if (weight->data == NULL)
         return AVO_OK;
@@ -300,46 +255,22 @@ static avo_status keep_weight(cuda_adapter *own, weight_view *weight, avo_error 
     return AVO_OK;
 }
 
-static avo_status adapter_upload(cuda_device *cuda, const adapter_view *view,
-                                 const model_view *model, cuda_adapter *own, size_t *bytes,
-                                 avo_error *error) {
-    adapter_view rest = *view; /* what goes to the card */
-    rest.embedding.look.data = rest.embedding.up.data = NULL;
-    adapter_fill f = {.cuda = cuda};
-    AVO_TRY(upload_adapter(&rest, model, take_array, &f, &own->arena, &own->view, error));
-    *bytes = size_max(f.bytes, ALIGNMENT);
-    AVO_TRY(cuda_status(cuda->port, cuda->port->operations->take(cuda->port, *bytes, &own->memory),
-                        "taking memory for an adapter", error));
-    f.memory = own->memory;
-    f.bytes = 0;
-    AVO_TRY(upload_adapter(&rest, model, take_array, &f, &own->arena, &own->view, error));
-    own->view.embedding = view->embedding;
-    AVO_TRY(keep_weight(own, &own->view.embedding.look, error));
-    return keep_weight(own, &own->view.embedding.up, error);
-}
-
-void cuda_adapter_close(device *device, device_adapter *adapter) {
-    cuda_adapter *own = adapter->own;
-    cuda_port *port = cuda_of(device)->port;
-    if (own->memory != NULL)
-        port->operations->give(port, own->memory);
-    arena_free(&own->arena);
-    allocator_give(device->allocator, own, sizeof(*own));
-}
-
 avo_status cuda_adapter_open(device *device, const adapter_view *view, const model_view *model,
-                             device_adapter *out, avo_error *error) {
-    cuda_adapter *own = allocator_take_array(device->allocator, 1, sizeof(*own));
-    if (own == NULL)
-        return status_no_memory(error, "an adapter", sizeof(*own));
-    arena_init(&own->arena, device->allocator, SIZE_MAX);
-    size_t bytes = 0;
-    *out = (device_adapter){.view = &own->view, .own = own};
-    avo_status status = adapter_upload(cuda_of(device), view, model, own, &bytes, error);
-    out->bytes = bytes;
-    if (status != AVO_OK) {
-        cuda_adapter_close(device, out);
-        *out = (device_adapter){0};
-    }
-    return status;
+                             adapter_copy *copy, avo_error *error) {
+    adapter_view rest = *view; /* what goes to the card; the host reads embeddings */
+    rest.embedding.look.data = rest.embedding.up.data = NULL;
+    adapter_fill f = {.cuda = cuda_of(device)};
+    AVO_TRY(upload_adapter(&rest, model, take_array, &f, &copy->arena, &copy->view, error));
+    AVO_TRY(device_memory_take(device, size_max(f.bytes, ALIGNMENT), "an adapter", &copy->memory,
+                               error));
+    f.memory = copy->memory.address;
+    f.bytes = 0;
+    AVO_TRY(upload_adapter(&rest, model, take_array, &f, &copy->arena, &copy->view, error));
+    copy->view.embedding = view->embedding;
+    AVO_TRY(keep_weight(copy, &copy->view.embedding.look, error));
+    return keep_weight(copy, &copy->view.embedding.up, error);
+}
+
+void cuda_adapter_close(device *device, adapter_copy *copy) {
+    device_memory_give(device, &copy->memory);
 }

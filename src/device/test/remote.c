@@ -140,7 +140,6 @@ static void weights_close_remote(device_weights *base) {
     device_weights_close(weights->inner);
     device_memory_give(remote->inner, &weights->memory);
     arena_free(&weights->arena);
-    allocator_give(base->device->allocator, weights, sizeof(*weights));
 }
 
 static avo_status weights_fill(device_stream *stream, const weights_source *source,
@@ -166,67 +165,33 @@ static avo_status weights_fill(device_stream *stream, const weights_source *sour
 }
 
 static avo_status weights_open_remote(device_stream *stream, const weights_source *source,
-                                      device_weights **out, avo_error *error) {
-    remote_weights *weights = allocator_take_array(stream->device->allocator, 1, sizeof(*weights));
-    if (weights == NULL)
-        return status_no_memory(error, "the model's weights", sizeof(*weights));
-    weights->base.device = stream->device;
+                                      device_weights *base, avo_error *error) {
+    remote_weights *weights = (remote_weights *)(void *)base;
     remote_of(stream->device)->weights++;
     arena_init(&weights->arena, stream->device->allocator, SIZE_MAX);
-    avo_status status = weights_fill(stream, source, weights, error);
-    if (status != AVO_OK) {
-        weights_close_remote(&weights->base);
-        return status;
-    }
-    *out = &weights->base;
-    return AVO_OK;
+    return weights_fill(stream, source, weights, error);
 }
 
 /* ---- Adapters ---- */
 
-typedef struct remote_adapter {
-    adapter_view view;
-    arena arena;
-    device_memory memory;
-} remote_adapter;
-
-static void adapter_close_remote(device *device, device_adapter *adapter) {
-    remote_adapter *own = adapter->own;
+static void adapter_close_remote(device *device, adapter_copy *copy) {
     remote_of(device)->adapters--;
-    device_memory_give(remote_of(device)->inner, &own->memory);
-    arena_free(&own->arena);
-    allocator_give(device->allocator, own, sizeof(*own));
-}
-
-static avo_status adapter_fill(device *device, const adapter_view *view, const model_view *model,
-                               remote_adapter *own, avo_error *error) {
-    remote_device *remote = remote_of(device);
-    block_fill count = {0};
-    AVO_TRY(upload_adapter(view, model, fill, &count, &own->arena, &own->view, error));
-    size_t bytes = count.bytes > 0 ? count.bytes : 64;
-    AVO_TRY(device_memory_take(remote->inner, bytes, "an adapter", &own->memory, error));
-    block_fill f = {.remote = remote, .at = own->memory.address};
-    remote->uploads++;
-    return upload_adapter(view, model, fill, &f, &own->arena, &own->view, error);
+    device_memory_give(remote_of(device)->inner, &copy->memory);
 }
 
 static avo_status adapter_open_remote(device *device, const adapter_view *view,
-                                      const model_view *model, device_adapter *out,
+                                      const model_view *model, adapter_copy *copy,
                                       avo_error *error) {
+    remote_device *remote = remote_of(device);
+    block_fill count = {0};
+    remote->adapters++;
     AVO_TRY(remote_call(device, "uploading an adapter", error));
-    remote_adapter *own = allocator_take_array(device->allocator, 1, sizeof(*own));
-    if (own == NULL)
-        return status_no_memory(error, "an adapter", sizeof(*own));
-    remote_of(device)->adapters++;
-    arena_init(&own->arena, device->allocator, SIZE_MAX);
-    *out = (device_adapter){.view = &own->view, .own = own};
-    avo_status status = adapter_fill(device, view, model, own, error);
-    out->bytes = own->memory.bytes;
-    if (status != AVO_OK) {
-        adapter_close_remote(device, out);
-        *out = (device_adapter){0};
-    }
-    return status;
+    AVO_TRY(upload_adapter(view, model, fill, &count, &copy->arena, &copy->view, error));
+    size_t bytes = count.bytes > 0 ? count.bytes : 64;
+    AVO_TRY(device_memory_take(remote->inner, bytes, "an adapter", &copy->memory, error));
+    block_fill f = {.remote = remote, .at = copy->memory.address};
+    remote->uploads++;
+    return upload_adapter(view, model, fill, &f, &copy->arena, &copy->view, error);
 }
 
 /* ---- Opening ---- */
@@ -252,24 +217,11 @@ static const device_operations operations = {
     .zero = zero,
     .weights_plan = weights_plan_remote,
     .weights_open = weights_open_remote,
+    .weights_size = sizeof(remote_weights),
     .weights_close = weights_close_remote,
     .adapter_open = adapter_open_remote,
     .adapter_close = adapter_close_remote,
-    .stream_bytes = remote_stream_bytes,
-    .stream_open = remote_stream_open,
-    .stream_close = remote_stream_close,
-    .stream_resize = remote_stream_resize,
-    .stream_workers = remote_stream_workers,
-    .stream_figures = remote_stream_figures,
-    .stream_report = remote_stream_report,
-    .stream_measure = remote_stream_measure,
-    .start = remote_start,
-    .wait = remote_wait,
-    .read_top = remote_read_top,
-    .read_logits = remote_read_logits,
-    .read_chosen = remote_read_chosen,
-    .read_normed = remote_read_normed,
-    .read_tap = remote_read_tap,
+    .stream = &remote_stream_operations,
 };
 
 typedef struct remote_wish {
@@ -366,13 +318,8 @@ static avo_status open(const device_driver *driver, const device_options *option
     remote->base.operations = &operations;
     remote->base.allocator = options->allocator;
     wall_init(&remote->wall);
-    avo_status status = set_up(remote, &wish, options, error);
-    if (status != AVO_OK) {
-        close_remote(&remote->base);
-        return status;
-    }
     *out = &remote->base;
-    return AVO_OK;
+    return set_up(remote, &wish, options, error);
 }
 
 static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {

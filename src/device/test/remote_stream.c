@@ -12,8 +12,6 @@ typedef enum stream_state { STREAM_IDLE, STREAM_STARTED, STREAM_DONE, STREAM_END
 typedef struct remote_stream {
     device_stream base;
     device_stream *inner;
-    stream_shape shape;
-    uint32_t width, vocabulary;
     pthread_t thread;
     bool running; /* the thread */
     pthread_mutex_t mutex;
@@ -26,11 +24,7 @@ typedef struct remote_stream {
     bool has_top, has_logits, has_normed, has_taps;
     avo_status status; /* of the work */
     avo_error error;
-    /* Host copies of results. */
-    logit_top *top; /* [head_rows] */
-    float *logits;  /* [logits_max][vocabulary] */
-    float *rows;    /* [rows_max][width] normed or tapped */
-    size_t top_bytes, logits_bytes, rows_bytes;
+    stream_results results;
 } remote_stream;
 
 static remote_stream *of(device_stream *stream) {
@@ -89,17 +83,16 @@ static void set_state(remote_stream *stream, stream_state state) {
 
 /* ---- Opening ---- */
 
-bool remote_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+static bool stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
     const remote_device *remote = (const remote_device *)(const void *)device;
     return device_stream_bytes(remote->inner, shape, bytes);
 }
 
-void remote_stream_close(device_stream *base) {
+static void stream_close(device_stream *base) {
     remote_stream *stream = of(base);
     remote_device *remote = device_of(base);
-    assert(remote->weights == 0 && stream->shape.index == remote->streams - 1);
+    assert(remote->weights == 0 && stream->base.shape.index == remote->streams - 1);
     remote->streams--;
-    const avo_allocator *allocator = base->device->allocator;
     if (stream->running) {
         set_state(stream, STREAM_ENDS);
         pthread_join(stream->thread, NULL);
@@ -107,81 +100,42 @@ void remote_stream_close(device_stream *base) {
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->mutex);
     device_stream_close(stream->inner);
-    allocator_give(allocator, stream->top, stream->top_bytes);
-    allocator_give(allocator, stream->logits, stream->logits_bytes);
-    allocator_give(allocator, stream->rows, stream->rows_bytes);
-    allocator_give(allocator, stream, sizeof(*stream));
+    stream_results_close(base, &stream->results);
 }
 
-static avo_status take_results(remote_stream *stream, avo_error *error) {
-    const avo_allocator *allocator = stream->base.device->allocator;
-    const stream_shape *shape = &stream->shape;
-    size_t numbers;
-    if (!size_multiply(shape->head_rows, sizeof(logit_top), &stream->top_bytes) ||
-        !size_multiply(shape->logits_max, stream->vocabulary, &numbers) ||
-        !size_multiply(numbers, sizeof(float), &stream->logits_bytes) ||
-        !size_multiply(shape->rows_max, stream->width, &numbers) ||
-        !size_multiply(numbers, sizeof(float), &stream->rows_bytes))
-        return status_fail(error, AVO_ERROR_LIMIT, "results of %u rows are too large",
-                           shape->rows_max);
-    stream->top = allocator_take(allocator, stream->top_bytes);
-    stream->logits = allocator_take(allocator, stream->logits_bytes);
-    stream->rows = allocator_take(allocator, stream->rows_bytes);
-    if (stream->top == NULL || stream->logits == NULL || stream->rows == NULL)
-        return status_no_memory(error, "results of a step", stream->logits_bytes);
-    return AVO_OK;
-}
-
-static avo_status open_parts(remote_stream *stream, const stream_shape *shape, avo_error *error) {
-    remote_device *remote = device_of(&stream->base);
-    AVO_TRY(remote_call(stream->base.device, "opening a stream", error));
-    AVO_TRY(take_results(stream, error));
-    AVO_TRY(device_stream_open(remote->inner, shape, &stream->inner, error));
+static avo_status stream_open(device_stream *base, avo_error *error) {
+    remote_stream *stream = of(base);
+    remote_device *remote = device_of(base);
+    remote->streams++;
+    pthread_mutex_init(&stream->mutex, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    AVO_TRY(remote_call(base->device, "opening a stream", error));
+    AVO_TRY(stream_results_open(base, &stream->results, error));
+    AVO_TRY(device_stream_open(remote->inner, &base->shape, &stream->inner, error));
     if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0)
         return status_fail(error, AVO_ERROR_MEMORY, "the remote device cannot start a thread");
     stream->running = true;
     return AVO_OK;
 }
 
-avo_status remote_stream_open(device *device, const stream_shape *shape, device_stream **out,
-                              avo_error *error) {
-    remote_stream *stream = allocator_take_array(device->allocator, 1, sizeof(*stream));
-    if (stream == NULL)
-        return status_no_memory(error, "a stream", sizeof(*stream));
-    stream->base.device = device;
-    remote_of(device)->streams++;
-    stream->shape = *shape;
-    stream->width = shape->model->width;
-    stream->vocabulary = shape->model->vocabulary;
-    pthread_mutex_init(&stream->mutex, NULL);
-    pthread_cond_init(&stream->changed, NULL);
-    avo_status status = open_parts(stream, shape, error);
-    if (status != AVO_OK) {
-        remote_stream_close(&stream->base);
-        return status;
-    }
-    *out = &stream->base;
-    return AVO_OK;
-}
-
-void remote_stream_resize(device_stream *stream, uint32_t threads) {
+static void stream_resize(device_stream *stream, uint32_t threads) {
     if (stream->device->info.cpu.threads > 0)
         device_stream_resize(of(stream)->inner, threads);
 }
 
-uint32_t remote_stream_workers(const device_stream *stream) {
+static uint32_t stream_workers(const device_stream *stream) {
     return device_stream_workers(((const remote_stream *)(const void *)stream)->inner);
 }
 
-void remote_stream_figures(const device_stream *stream, stream_figures *figures) {
+static void stream_figures_of(const device_stream *stream, stream_figures *figures) {
     *figures = device_stream_figures(((const remote_stream *)(const void *)stream)->inner);
 }
 
-void remote_stream_report(device_stream *stream, telemetry_engine *telemetry) {
+static void stream_report(device_stream *stream, telemetry_engine *telemetry) {
     device_stream_report(of(stream)->inner, telemetry);
 }
 
-avo_status remote_stream_measure(device_stream *stream, double *bytes_per_second,
+static avo_status stream_measure(device_stream *stream, double *bytes_per_second,
                                  avo_error *error) {
     AVO_TRY(remote_call(stream->device, "measuring", error));
     return device_stream_measure(of(stream)->inner, bytes_per_second, error);
@@ -189,8 +143,8 @@ avo_status remote_stream_measure(device_stream *stream, double *bytes_per_second
 
 /* ---- Steps ---- */
 
-avo_status remote_start(device_stream *base, device_work work, const device_step *step,
-                        avo_error *error) {
+static avo_status stream_start(device_stream *base, device_work work, const device_step *step,
+                               avo_error *error) {
     remote_stream *stream = of(base);
     AVO_TRY(remote_call(base->device, "starting work", error));
     const remote_weights *weights = (const remote_weights *)(const void *)step->weights;
@@ -207,14 +161,14 @@ avo_status remote_start(device_stream *base, device_work work, const device_step
     if (work == DEVICE_FORWARD)
         stream->has_taps = false;
     /* Results that somebody reads too early are NaN. */
-    memset(stream->top, 0xff, stream->top_bytes);
-    memset(stream->logits, 0xff, stream->logits_bytes);
-    memset(stream->rows, 0xff, stream->rows_bytes);
+    memset(stream->results.top, 0xff, stream->results.top_bytes);
+    memset(stream->results.logits, 0xff, stream->results.logits_bytes);
+    memset(stream->results.rows, 0xff, stream->results.rows_bytes);
     set_state(stream, STREAM_STARTED);
     return AVO_OK;
 }
 
-avo_status remote_wait(device_stream *base, avo_error *error) {
+static avo_status stream_wait(device_stream *base, avo_error *error) {
     remote_stream *stream = of(base);
     pthread_mutex_lock(&stream->mutex);
     while (stream->state == STREAM_STARTED)
@@ -241,37 +195,37 @@ avo_status remote_wait(device_stream *base, avo_error *error) {
 
 /* ---- Results ---- */
 
-avo_status remote_read_top(device_stream *base, const logit_top **top, avo_error *error) {
+static avo_status read_top(device_stream *base, const logit_top **top, avo_error *error) {
     remote_stream *stream = of(base);
     AVO_TRY(remote_call(base->device, "reading the highest logits", error));
     wall_open(&device_of(base)->wall);
     const logit_top *inner;
     avo_status status = device_read_top(stream->inner, &inner, error);
-    memset(stream->top, 0xff, stream->top_bytes);
+    memset(stream->results.top, 0xff, stream->results.top_bytes);
     if (status == AVO_OK && stream->has_top)
-        memcpy(stream->top, inner, stream->logit_rows * sizeof(logit_top));
+        memcpy(stream->results.top, inner, stream->logit_rows * sizeof(logit_top));
     wall_close(&device_of(base)->wall);
-    *top = stream->top;
+    *top = stream->results.top;
     return status;
 }
 
-avo_status remote_read_logits(device_stream *base, uint32_t row, const float **logits,
+static avo_status read_logits(device_stream *base, uint32_t row, const float **logits,
                               avo_error *error) {
     remote_stream *stream = of(base);
     AVO_TRY(remote_call(base->device, "reading logits", error));
-    float *own = stream->logits + (size_t)row * stream->vocabulary;
+    float *own = stream->results.logits + (size_t)row * stream->base.vocabulary;
     wall_open(&device_of(base)->wall);
     const float *inner;
     avo_status status = device_read_logits(stream->inner, row, &inner, error);
-    memset(own, 0xff, stream->vocabulary * sizeof(float));
+    memset(own, 0xff, stream->base.vocabulary * sizeof(float));
     if (status == AVO_OK && stream->has_logits && row < stream->logit_rows)
-        memcpy(own, inner, stream->vocabulary * sizeof(float));
+        memcpy(own, inner, stream->base.vocabulary * sizeof(float));
     wall_close(&device_of(base)->wall);
     *logits = own;
     return status;
 }
 
-avo_status remote_read_chosen(device_stream *base, uint32_t row, const int32_t *tokens,
+static avo_status read_chosen(device_stream *base, uint32_t row, const int32_t *tokens,
                               uint32_t count, float *chosen, avo_error *error) {
     remote_stream *stream = of(base);
     AVO_TRY(remote_call(base->device, "reading chosen logits", error));
@@ -285,13 +239,13 @@ avo_status remote_read_chosen(device_stream *base, uint32_t row, const int32_t *
 
 static const float *read_rows(remote_stream *stream, const float *inner, uint32_t count,
                               bool there) {
-    memset(stream->rows, 0xff, stream->rows_bytes);
+    memset(stream->results.rows, 0xff, stream->results.rows_bytes);
     if (there)
-        memcpy(stream->rows, inner, (size_t)count * stream->width * sizeof(float));
-    return stream->rows;
+        memcpy(stream->results.rows, inner, (size_t)count * stream->base.width * sizeof(float));
+    return stream->results.rows;
 }
 
-avo_status remote_read_normed(device_stream *base, uint32_t count, const float **rows,
+static avo_status read_normed(device_stream *base, uint32_t count, const float **rows,
                               avo_error *error) {
     AVO_TRY(remote_call(base->device, "reading hidden states", error));
     wall_open(&device_of(base)->wall);
@@ -303,7 +257,7 @@ avo_status remote_read_normed(device_stream *base, uint32_t count, const float *
     return status;
 }
 
-avo_status remote_read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
+static avo_status read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
                            const float **rows, avo_error *error) {
     AVO_TRY(remote_call(base->device, "reading hidden states", error));
     wall_open(&device_of(base)->wall);
@@ -314,3 +268,20 @@ avo_status remote_read_tap(device_stream *base, uint32_t tap, uint32_t first, ui
     wall_close(&device_of(base)->wall);
     return status;
 }
+
+const stream_operations remote_stream_operations = {.size = sizeof(remote_stream),
+                                                    .bytes = stream_bytes,
+                                                    .open = stream_open,
+                                                    .close = stream_close,
+                                                    .resize = stream_resize,
+                                                    .workers = stream_workers,
+                                                    .figures = stream_figures_of,
+                                                    .report = stream_report,
+                                                    .measure = stream_measure,
+                                                    .start = stream_start,
+                                                    .wait = stream_wait,
+                                                    .read_top = read_top,
+                                                    .read_logits = read_logits,
+                                                    .read_chosen = read_chosen,
+                                                    .read_normed = read_normed,
+                                                    .read_tap = read_tap};
