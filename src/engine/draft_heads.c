@@ -347,8 +347,3 @@ void draft_heads_see(draft_heads *own, const avo_batch *batch) {
 void draft_heads_assume(draft_heads *own, double pass_ns) {
     own->assumed_ns = pass_ns;
 }
-
-draft_heads_figures draft_heads_measured(const draft_heads *own, heads_kind kind) {
-    const head_unit *unit = &own->unit[kind];
-    return (draft_heads_figures){unit->pass_ns, unit->passes, unit->drafts};
-}

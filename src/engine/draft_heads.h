@@ -68,11 +68,5 @@ void draft_heads_resize(draft_heads *heads, uint32_t threads);
 
 /* A pass is taken to cost this much. 0: learned. */
 void draft_heads_assume(draft_heads *heads, double pass_ns);
-/* What a pass of one row was found to cost, in ns, and how many drafts were computed. */
-typedef struct draft_heads_figures {
-    double pass_ns;
-    uint64_t passes, drafts;
-} draft_heads_figures;
-draft_heads_figures draft_heads_measured(const draft_heads *heads, heads_kind kind);
 
 #endif

@@ -33,7 +33,6 @@ typedef struct head_unit {
     head_program fuse, input, layers; /* Medusa: `input` has all states, `layers` the logits */
     head_rows *rows;                  /* [drafters]; NULL: Medusa */
     double pass_ns;                   /* one row for each request, learned */
-    uint64_t passes, drafts;
 } head_unit;
 
 /* Rows of the pass at hand. */

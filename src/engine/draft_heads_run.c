@@ -261,7 +261,6 @@ static bool take_token(head_unit *unit, draft_request *request, const logit_top 
     out->tokens[out->count] = unit->heads->frequent[top->token[0]];
     out->grade[out->count] = draft_grade(expf((float)-top->log_sum));
     out->count++;
-    unit->drafts++;
     drafter_rate(request->drafter, out);
     return true;
 }
@@ -324,7 +323,6 @@ static double pass_ns(const draft_heads *own, const head_unit *unit) {
 /* What a pass with one row for each request takes. */
 static void learn(head_unit *unit, const head_batch *batch, uint64_t begin_ns) {
     double taken = (double)(clock_now_ns() - begin_ns);
-    unit->passes++;
     if (batch->rows == batch->segments)
         unit->pass_ns += LEARN_RATE * (taken - unit->pass_ns);
 }

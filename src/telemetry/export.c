@@ -32,7 +32,6 @@ const char *span_name(span_kind kind) {
                                                   "step",
                                                   "plan",
                                                   "sample",
-                                                  "publish",
                                                   "tokenise",
                                                   "deliver",
                                                   "queue",

@@ -26,8 +26,7 @@ typedef enum span_kind {
     /* on the thread that does it */
     SPAN_STEP = SPAN_PHASES, /* a, b: rows that decode, rows of prompts; id: of the step */
     SPAN_PLAN,
-    SPAN_SAMPLE, /* a: tokens drawn */
-    SPAN_PUBLISH,
+    SPAN_SAMPLE,   /* a: tokens drawn */
     SPAN_TOKENISE, /* id: of the request; a: tokens */
     SPAN_DELIVER,  /* id: of the request; a: tokens */
     /* of a request, beside the threads; id: its number; a: the track of its steps */

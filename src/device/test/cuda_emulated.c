@@ -28,7 +28,7 @@ typedef struct emulated_port {
     const avo_allocator *allocator;
     wall wall;
     emulated_wish wish;
-    atomic_uint_fast64_t calls, launches;
+    atomic_uint_fast64_t calls;
     pthread_mutex_t mutex;
     struct {
         uint8_t *address;
@@ -174,7 +174,6 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
     if (result != 0)
         return result;
     assert(given->threads <= 512 && given->shared <= SHARED_BYTES && given->y < 65536);
-    atomic_fetch_add(&own->launches, 1);
     float_mode mode; /* a card has one of its own */
     float_mode_enter(&mode);
     wall_open(&own->wall);
@@ -294,9 +293,3 @@ static avo_status open_emulated(const device_driver *driver, const device_option
 }
 
 const device_driver device_cuda_emulated = {"cuda-emulated", "test", -1, probe, open_emulated};
-
-emulated_figures cuda_emulated_figures(const device *device) {
-    const cuda_device *cuda = (const cuda_device *)(const void *)device;
-    emulated_port *own = of(cuda->port);
-    return (emulated_figures){atomic_load(&own->calls), atomic_load(&own->launches), own->blocks};
-}

@@ -16,11 +16,4 @@
 
 extern const device_driver device_cuda_emulated;
 
-/* Calls that could have failed so far, kernels that were launched, blocks of memory in use. */
-typedef struct emulated_figures {
-    uint64_t calls, launches;
-    uint32_t blocks;
-} emulated_figures;
-emulated_figures cuda_emulated_figures(const device *device);
-
 #endif
