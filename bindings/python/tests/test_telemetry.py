@@ -23,7 +23,10 @@ def test_counts_are_those_of_the_requests(model_path, tmp_path):
         assert snapshot["latency"]["inter_token"]["count"] <= 16
         assert snapshot["kv"]["free"] + snapshot["kv"]["cached"] == snapshot["kv"]["pages"]
         stages = {stage["name"]: stage for stage in snapshot["stages"]}
-        assert stages["sample"]["count"] == 20 and stages["attention"]["seconds"] > 0
+        assert stages["sample"]["count"] == 20 and stages["sample"]["seconds"] > 0
+        # Seconds of phases are those of one worker. On a busy machine the other may compute all.
+        steps = stages["prefill"]["count"] + stages["decode"]["count"]
+        assert stages["attention"]["count"] == steps > 1
         rows = {(row["name"], row["labels"]): row["value"]
                 for row in csv.DictReader(io.StringIO(telemetry.csv()))}
         labels = '{model_name="tiny",engine="0"}'
