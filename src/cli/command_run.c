@@ -91,51 +91,29 @@ static avo_status read_prompt(const char *argument, buffer *prompt, avo_error *e
     return AVO_OK;
 }
 
-/* Ids of a prompt; `ids` has room for the worst case where one is known. */
-static avo_status tokenize_raw(const avo_model *model, const run_flags *flags, const buffer *prompt,
-                               int32_t *ids, size_t capacity, size_t *count, avo_error *error) {
-    uint32_t how = AVO_TOKENIZE_BEGIN | (flags->special ? AVO_TOKENIZE_SPECIAL : 0u);
-    return avo_tokenize(model, prompt->data, prompt->size, how, ids, capacity, count, error);
-}
-
 static avo_status tokenize_chat(const avo_model *model, const run_flags *flags,
-                                const buffer *prompt, int32_t *ids, size_t capacity, size_t *count,
-                                avo_error *error) {
+                                const buffer *prompt, id_list *ids, avo_error *error) {
     avo_message messages[2];
     size_t message_count = 0;
     if (flags->system != NULL)
         messages[message_count++] = (avo_message){"system", flags->system};
     messages[message_count++] = (avo_message){"user", prompt->data};
-    return avo_chat_tokenize(model, messages, message_count, NULL, ids, capacity, count, error);
+    return model_encode_chat(model, NULL, messages, message_count, NULL, ids, error);
 }
 
 static avo_status tokenize(const avo_model *model, const run_flags *flags, const buffer *prompt,
-                           buffer *ids, avo_error *error) {
+                           id_list *ids, avo_error *error) {
     /* A template that cannot be used is an error of its own, never a reason to go on without. */
     bool chat = !flags->raw && avo_chat_check(model, error) != AVO_ERROR_NOT_FOUND;
     if (flags->system != NULL && !chat)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--system needs a chat template, %s",
                            flags->raw ? "which --raw disables" : "which this model lacks");
-    /* One try with a good guess, and a second one with the count that the first has found. */
-    size_t capacity = prompt->size + 1024 + (flags->system != NULL ? strlen(flags->system) : 0);
-    for (;;) {
-        size_t count = 0;
-        ids->size = 0;
-        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
-            return status_no_memory(error, "the prompt's tokens", capacity * sizeof(int32_t));
-        int32_t *room = (int32_t *)(void *)ids->data;
-        avo_status status = chat
-                                ? tokenize_chat(model, flags, prompt, room, capacity, &count, error)
-                                : tokenize_raw(model, flags, prompt, room, capacity, &count, error);
-        if (status == AVO_ERROR_LIMIT && count > capacity) {
-            capacity = count;
-            continue;
-        }
-        AVO_TRY(status);
-        ids->size = count * sizeof(int32_t);
-        break;
-    }
-    if (ids->size == 0)
+    uint32_t how = AVO_TOKENIZE_BEGIN | (flags->special ? AVO_TOKENIZE_SPECIAL : 0u);
+    if (chat)
+        AVO_TRY(tokenize_chat(model, flags, prompt, ids, error));
+    else
+        AVO_TRY(model_encode_text(model, NULL, buffer_text(prompt), how, ids, error));
+    if (ids->count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "the prompt is empty and the model has no BOS token to start from");
     return AVO_OK;
@@ -202,15 +180,15 @@ static uint32_t rows_for(size_t prompt_tokens) {
 }
 
 static avo_status generate(const run_flags *flags, avo_engine *engine, run_record *record,
-                           const buffer *ids, avo_request *request, avo_error *error) {
+                           const id_list *ids, avo_request *request, avo_error *error) {
     avo_session *session = NULL;
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
     options.adapters = record->uses;
     options.adapter_count = record->use_count;
     AVO_TRY(avo_session_open(engine, &options, &session, error));
     run_stream stream = {record, flags->json, true, AVO_OK};
-    request->tokens = (const int32_t *)(const void *)ids->data;
-    request->token_count = ids->size / sizeof(int32_t);
+    request->tokens = ids->ids;
+    request->token_count = ids->count;
     request->max_new_tokens = flags->max_new_tokens;
     request->ignore_end = flags->ignore_end;
     request->on_event = on_event;
@@ -250,7 +228,7 @@ static avo_status go_on(avo_error *error) {
  * wrong and that this was printed. AVO_ERROR_CANCELLED: Ctrl-C before generation began. */
 static avo_status answer(const run_flags *flags, const buffer *prompt, run_record *record,
                          avo_model **model, run_adapters *adapters, avo_engine **engine,
-                         avo_telemetry **telemetry, buffer *ids, bool *wrong, avo_error *error) {
+                         avo_telemetry **telemetry, id_list *ids, bool *wrong, avo_error *error) {
     uint64_t begin = clock_now_ns();
     avo_engine_options options = flags->engine;
     options.context_max = options.rope_context = flags->context;
@@ -270,11 +248,11 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     AVO_TRY(go_on(error));
     AVO_TRY(tokenize(*model, flags, prompt, ids, error));
     uint64_t tokenized = clock_now_ns();
-    record->result.prompt_tokens = (uint32_t)(ids->size / sizeof(int32_t));
+    record->result.prompt_tokens = (uint32_t)ids->count;
     AVO_TRY(cli_trace_open(flags->trace, telemetry, error));
     options.telemetry = *telemetry;
     options.rows_max = rows_for(record->result.prompt_tokens);
-    AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
+    AVO_TRY(plan_context(flags, *model, ids->count, &options.context_max, error));
     AVO_TRY(go_on(error));
     AVO_TRY(cli_engine_open(*model, &options, engine, error));
     record->model = *model;
@@ -288,10 +266,10 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     avo_error error = {0};
     run_record record;
     buffer prompt;
-    buffer ids;
+    id_list ids;
     run_record_init(&record);
     buffer_init(&prompt, NULL, CLI_INPUT_BYTES_MAX);
-    buffer_init(&ids, NULL, SIZE_MAX);
+    id_list_init(&ids, NULL);
     record.model_name = model_name;
     record.wants_logprobs = flags->sampling.logprobs > 0;
 
@@ -324,7 +302,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     avo_telemetry_close(telemetry);
     run_adapters_close(&adapters);
     avo_model_close(model);
-    buffer_free(&ids);
+    id_list_free(&ids);
     buffer_free(&prompt);
     run_record_free(&record);
     if (wrong)

@@ -2,6 +2,7 @@
 #include "cli/text_tokens.h"
 
 #include "base/file.h"
+#include "model/model.h"
 
 avo_status cli_text_tokens(const avo_model *model, const char *path, buffer *ids,
                            avo_error *error) {
@@ -11,25 +12,15 @@ avo_status cli_text_tokens(const avo_model *model, const char *path, buffer *ids
     const char *text = bytes > 0 ? (const char *)map.bytes.data : "";
     if (bytes > 0 && text[bytes - 1] == '\n')
         bytes--;
-    /* One try with a good guess, and a second one with the count that the first has found. */
-    size_t capacity = bytes + 2;
-    size_t count = 0;
-    avo_status status;
-    for (;;) {
-        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK) {
-            status = status_no_memory(error, "the tokens of the text", capacity * sizeof(int32_t));
-            break;
-        }
-        status = avo_tokenize(model, text, bytes, AVO_TOKENIZE_BEGIN, (int32_t *)(void *)ids->data,
-                              capacity, &count, error);
-        if (status != AVO_ERROR_LIMIT || count <= capacity)
-            break;
-        capacity = count;
-    }
+    id_list list;
+    id_list_init(&list, NULL);
+    avo_status status =
+        model_encode_text(model, NULL, (text_view){text, bytes}, AVO_TOKENIZE_BEGIN, &list, error);
+    if (status == AVO_OK && buffer_append(ids, list.ids, list.count * sizeof(*list.ids)) != AVO_OK)
+        status = status_no_memory(error, "the tokens of the text", list.count * sizeof(*list.ids));
+    id_list_free(&list);
     file_map_close(&map);
-    AVO_TRY(status);
-    ids->size = count * sizeof(int32_t);
-    return AVO_OK;
+    return status;
 }
 
 avo_status cli_spare_input(const char *input, const char *output, avo_error *error) {

@@ -4,64 +4,44 @@
 
 /* ---- Nullable and productive ---- */
 
-bool expression_nullable(const grammar_rules *rules, const expression *e) {
+/* Whether the expression has the property: `nullable` or `productive`. They differ in what has no
+ * parts. */
+static bool has_property(const grammar_rules *rules, const expression *e, bool nullable) {
     switch (e->kind) {
     case EXPRESSION_BYTES:
-        return e->bytes.size == 0;
+        return !nullable || e->bytes.size == 0;
     case EXPRESSION_CLASS:
-        return false;
+        return !nullable && e->characters.set.count > 0;
     case EXPRESSION_SEQUENCE:
         for (uint32_t i = 0; i < e->list.count; i++)
-            if (!expression_nullable(rules, e->list.items[i]))
+            if (!has_property(rules, e->list.items[i], nullable))
                 return false;
         return true;
     case EXPRESSION_CHOICE:
         for (uint32_t i = 0; i < e->list.count; i++)
-            if (expression_nullable(rules, e->list.items[i]))
+            if (has_property(rules, e->list.items[i], nullable))
                 return true;
         return false;
     case EXPRESSION_REPEAT:
-        return e->repeat.least == 0 || expression_nullable(rules, e->repeat.item);
+        return e->repeat.least == 0 || has_property(rules, e->repeat.item, nullable);
     case EXPRESSION_RULE:
-        return rules->rules[e->rule].nullable;
+        return nullable ? rules->rules[e->rule].nullable : rules->rules[e->rule].productive;
     case EXPRESSION_MEMBERS:
         for (uint32_t i = 0; i < e->members.count; i++)
             if (e->members.items[i].required &&
-                !expression_nullable(rules, e->members.items[i].item))
+                !has_property(rules, e->members.items[i].item, nullable))
                 return false;
         return true;
     }
     return false;
 }
 
+bool expression_nullable(const grammar_rules *rules, const expression *e) {
+    return has_property(rules, e, true);
+}
+
 bool expression_productive(const grammar_rules *rules, const expression *e) {
-    switch (e->kind) {
-    case EXPRESSION_BYTES:
-        return true;
-    case EXPRESSION_CLASS:
-        return e->characters.set.count > 0;
-    case EXPRESSION_SEQUENCE:
-        for (uint32_t i = 0; i < e->list.count; i++)
-            if (!expression_productive(rules, e->list.items[i]))
-                return false;
-        return true;
-    case EXPRESSION_CHOICE:
-        for (uint32_t i = 0; i < e->list.count; i++)
-            if (expression_productive(rules, e->list.items[i]))
-                return true;
-        return false;
-    case EXPRESSION_REPEAT:
-        return e->repeat.least == 0 || expression_productive(rules, e->repeat.item);
-    case EXPRESSION_RULE:
-        return rules->rules[e->rule].productive;
-    case EXPRESSION_MEMBERS:
-        for (uint32_t i = 0; i < e->members.count; i++)
-            if (e->members.items[i].required &&
-                !expression_productive(rules, e->members.items[i].item))
-                return false;
-        return true;
-    }
-    return false;
+    return has_property(rules, e, false);
 }
 
 /* Once from each end and again while something changes: rules that name those before or behind

@@ -4,6 +4,7 @@
 
 #include "base/json_writer.h"
 #include "chat/chat.h"
+#include "model/model.h"
 #include "server/api/api.h"
 #include "server/api/fields.h"
 #include "server/api/limits.h"
@@ -133,10 +134,8 @@ void fault_from_error(api_fault *fault, const avo_error *error, const char *para
 void api_make_id(api *api, const char *prefix, char *id, size_t capacity);
 uint64_t api_random(api *api);
 int64_t api_now(void);
-/* Tokens of a text or conversation; freed by the caller with the buffer. */
-AVO_MUST_USE bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids,
-                               api_fault *fault);
-AVO_MUST_USE bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids,
+/* Tokens of a conversation; freed by the caller with the list. */
+AVO_MUST_USE bool api_tokenize_chat(const api *api, const api_request *r, id_list *ids,
                                     api_fault *fault);
 /* The bytes of one token, behind others. Into a buffer, which is emptied first. */
 AVO_MUST_USE avo_status api_piece(const avo_model *model, int32_t token, buffer *out);

@@ -242,12 +242,12 @@ void endpoint_message(api *api, exchange *exchange) {
 
 static bool count(api *api, text_view body, size_t *tokens, api_fault *fault) {
     api_request *r = NULL;
-    buffer ids;
-    buffer_init(&ids, NULL, API_ANSWER_BYTES_MAX);
+    id_list ids;
+    id_list_init(&ids, NULL);
     bool good = api_request_open(api, BODY_COUNT, NULL, body, &r, fault) &&
                 api_request_talk(api, r, fault) && api_tokenize_chat(api, r, &ids, fault);
-    *tokens = ids.size / sizeof(int32_t);
-    buffer_free(&ids);
+    *tokens = ids.count;
+    id_list_free(&ids);
     api_request_free(r);
     return good;
 }

@@ -3,33 +3,7 @@
 
 #include "base/value.h"
 
-static int32_t *ids_of(buffer *ids) {
-    return (int32_t *)(void *)ids->data;
-}
-
-bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids, api_fault *fault) {
-    avo_error error = {0};
-    size_t capacity = text.size / 2 + 16;
-    for (;;) {
-        size_t count = 0;
-        ids->size = 0;
-        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
-            return fault_no_memory(fault);
-        avo_status status = avo_tokenize(api->model, text.data, text.size, flags, ids_of(ids),
-                                         capacity, &count, &error);
-        if (status == AVO_OK) {
-            ids->size = count * sizeof(int32_t);
-            return true;
-        }
-        if (status != AVO_ERROR_LIMIT || count <= capacity) {
-            fault_from_error(fault, &error, "content");
-            return false;
-        }
-        capacity = count;
-    }
-}
-
-bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids, api_fault *fault) {
+bool api_tokenize_chat(const api *api, const api_request *r, id_list *ids, api_fault *fault) {
     size_t bytes = value_text_bytes(r->chat.variables);
     if (bytes > API_TOKENIZE_BYTES_MAX)
         return fault_set(fault, 400, "messages", "string_above_max_length",
@@ -38,24 +12,10 @@ bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids, api_fa
     avo_error error = {0};
     avo_chat_options options = r->chat;
     options.no_generation_prompt = !r->add_generation_prompt;
-    size_t capacity = 1024;
-    for (;;) {
-        size_t count = 0;
-        ids->size = 0;
-        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
-            return fault_no_memory(fault);
-        avo_status status =
-            avo_chat_tokenize(api->model, NULL, 0, &options, ids_of(ids), capacity, &count, &error);
-        if (status == AVO_OK) {
-            ids->size = count * sizeof(int32_t);
-            return true;
-        }
-        if (status != AVO_ERROR_LIMIT || count <= capacity) {
-            fault_from_error(fault, &error, "messages");
-            return false;
-        }
-        capacity = count;
-    }
+    if (model_encode_chat(api->model, NULL, NULL, 0, &options, ids, &error) == AVO_OK)
+        return true;
+    fault_from_error(fault, &error, "messages");
+    return false;
 }
 
 avo_status api_piece(const avo_model *model, int32_t token, buffer *out) {
@@ -109,7 +69,7 @@ static avo_status write_tokens(const api *api, const api_request *r, const int32
     return json_writer_status(&w);
 }
 
-static bool tokenize(api *api, api_request *r, buffer *ids, api_fault *fault) {
+static bool tokenize(api *api, api_request *r, id_list *ids, api_fault *fault) {
     const json_value *prompt = api_field_of(r, "prompt");
     if (api_field_of(r, "messages") != NULL)
         return api_request_talk(api, r, fault) && api_tokenize_chat(api, r, ids, fault);
@@ -122,28 +82,32 @@ static bool tokenize(api *api, api_request *r, buffer *ids, api_fault *fault) {
                          "give one of content, prompt and messages");
     uint32_t flags =
         (r->add_special ? AVO_TOKENIZE_BEGIN : 0u) | (r->parse_special ? AVO_TOKENIZE_SPECIAL : 0u);
-    return api_tokenize(api, text_from(text), flags, ids, fault);
+    avo_error error = {0};
+    if (model_encode_text(api->model, NULL, text_from(text), flags, ids, &error) == AVO_OK)
+        return true;
+    fault_from_error(fault, &error, "content");
+    return false;
 }
 
 static void answer_tokenize(api *api, exchange *exchange) {
     api_fault fault = {0};
     api_request *r = NULL;
-    buffer ids, piece, out;
-    buffer_init(&ids, NULL, API_ANSWER_BYTES_MAX);
+    id_list ids;
+    buffer piece, out;
+    id_list_init(&ids, NULL);
     buffer_init(&piece, NULL, API_ANSWER_BYTES_MAX);
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     bool good =
         api_request_open(api, BODY_TOKENIZE, NULL, exchange_asked(exchange)->body, &r, &fault) &&
         tokenize(api, r, &ids, &fault);
     if (good)
-        good = write_tokens(api, r, ids_of(&ids), ids.size / sizeof(int32_t), &piece, &out) ==
-                   AVO_OK ||
+        good = write_tokens(api, r, ids.ids, ids.count, &piece, &out) == AVO_OK ||
                fault_no_memory(&fault);
     if (good)
         exchange_send(exchange, 200, "application/json", buffer_text(&out));
     else
         api_fail(exchange, &fault);
-    buffer_free(&ids);
+    id_list_free(&ids);
     buffer_free(&piece);
     buffer_free(&out);
     api_request_free(r);
