@@ -149,7 +149,8 @@ AVO_MUST_USE avo_status engine_telemetry_open(avo_engine *engine, avo_error *err
 void engine_telemetry_close(avo_engine *engine);
 /* A batch was computed, by the thread that leads its stream. */
 void engine_telemetry_step(const avo_batch *batch, uint64_t begin_ns);
-/* How the KV pool stands. */
+/* How many KV pages are free, cached and used. By the thread that drives the engine, since no other
+ * one may change pages: counts are stored in the order in which they changed. */
 void engine_telemetry_pages(avo_engine *engine);
 
 /* One answer that no scheduler leads. All of these do nothing where there is no telemetry. */

@@ -135,8 +135,8 @@ static void last_event(request *request) {
     avo_finish finish = seen_finish(request);
     avo_error error = {0};
     avo_status status = AVO_OK;
-    if (request->delivered >
-        0) /* the engine thread has left the sequence, and with it its matcher */
+    /* The engine thread has left the sequence, and with it its stop matcher. */
+    if (request->delivered > 0)
         status = sequence_text_finish(&request->text, request->sequence.stops, &finish, show_rest,
                                       request, &error);
     if (status == AVO_OK)
