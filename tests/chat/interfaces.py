@@ -1,5 +1,5 @@
-"""HTTP and `run --prompts` refuse the same requests with the same texts and accept the same, but for a
-list of differences. Python compares itself with the same lists in its own tests."""
+"""HTTP and `run --prompts` refuse the same requests with the same texts and accept the same, but for
+a list of differences. Python compares itself with the same lists in its own tests."""
 import json
 import sys
 import tempfile
@@ -85,7 +85,8 @@ class Interfaces(unittest.TestCase):
         self.assertEqual([line["stop_reason"] for line in self.prompts(requests)], wanted)
         with Server(self.model, "--threads", "1") as server:
             for body, stop in zip(requests, wanted):
-                choice = server.post("/v1/chat/completions", {**body, "temperature": 0})["choices"][0]
+                answer = server.post("/v1/chat/completions", {**body, "temperature": 0})
+                choice = answer["choices"][0]
                 self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", stop))
         done = call("run", self.model, "a", "-n", "6", "--json", "--ignore-eos", "--stop-token",
                     str(token))

@@ -1,5 +1,5 @@
-"""Requests that every interface must treat alike: HTTP, `run --prompts` and Python; and what only one
-of them takes."""
+"""Requests that every interface must treat alike: HTTP, `run --prompts` and Python; and what only
+one of them takes."""
 
 SAID = [{"role": "user", "content": "a"}]
 MOST = 16777216

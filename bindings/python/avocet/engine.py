@@ -47,8 +47,8 @@ class Token:
 @dataclass
 class Result:
     """A whole answer, with its times. `stop_token` and `stop_string` name the stop that ended it,
-    None where something else did; `stop_index` is the place of the string in the request's `stop`, or
-    of the token in its `stop_tokens`."""
+    None where something else did; `stop_index` is the place of the string in the request's `stop`,
+    or of the token in its `stop_tokens`."""
     text: str
     tokens: List[Token]
     finish: str

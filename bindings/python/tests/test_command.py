@@ -44,7 +44,8 @@ def test_values_of_flags_are_those_of_the_command():
     theirs, ours = (ask("run", "--help").stdout for ask in (command, call))
     for text in (theirs, ours):
         assert values(text)["device"].startswith("auto|cpu|ref|")
-    ours = {name: value for name, value in values(ours).items() if name not in ("help", "telemetry")}
+    ours = {name: value for name, value in values(ours).items()
+            if name not in ("help", "telemetry")}
     assert ours == {name: value for name, value in values(theirs).items()
                     if name not in ("help", "telemetry")}
 
