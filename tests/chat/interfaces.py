@@ -1,5 +1,5 @@
-"""HTTP and `run --prompts` refuse the same requests with the same texts and accept the same, but for
-a list of differences. Python compares itself with the same lists in its own tests."""
+"""HTTP and `run --prompts` refuse the same requests with the same texts and accept the same, but
+for a list of differences. Python compares itself with the same lists in its own tests."""
 import json
 import sys
 import tempfile

@@ -208,7 +208,8 @@ def _defaults_of(sampling, max_tokens, stop, stop_tokens, ignore_end, special, r
     ids, count, held = ids_of(stop_tokens)
     struct = struct_of(sampling)
     defaults = _abi.Request(
-        max_new_tokens=0 if max_tokens is None else max_tokens, ignore_end=ignore_end, text_flags=_SPECIAL if special else 0,
+        max_new_tokens=0 if max_tokens is None else max_tokens, ignore_end=ignore_end,
+        text_flags=_SPECIAL if special else 0,
         stop=(ctypes.c_char_p * len(texts))(*texts), stop_count=len(texts), stop_tokens=ids,
         stop_token_count=count, grammar=rules)
     if struct is not None:

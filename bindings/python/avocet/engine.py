@@ -419,7 +419,8 @@ class Session(Owned):
 
         struct = struct_of(sampling)
         request = _abi.Request(
-            tokens=array, token_count=count, max_new_tokens=0 if max_tokens is None else max_tokens, stop=stops,
+            tokens=array, token_count=count, stop=stops,
+            max_new_tokens=0 if max_tokens is None else max_tokens,
             stop_count=len(texts), stop_tokens=stop_array, stop_token_count=stop_count,
             ignore_end=ignore_end, on_event=_abi.EVENT(see), draft_tokens=draft_tokens,
             speculate=None if speculation is None else text_of("speculation", speculation),

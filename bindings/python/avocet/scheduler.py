@@ -35,7 +35,8 @@ class Request:
     be; a Grammar is compiled once, the others with every request. `prompt_logprobs`: the result has
     the prompt's tokens, each with its logprob given those before it (the first has NaN) and
     sampling's top_logprobs. `max_tokens` None: until the context is full; 0, or
-    `answer=False`, computes the prompt alone, without an answer (messages refuse 0); `pooling` ("mean" or "last",
+    `answer=False`, computes the prompt alone, without an answer (messages refuse 0);
+    `pooling` ("mean" or "last",
     see Scheduler.embed) needs that. `speculation` ("off", "auto" or draft sources) and
     `draft_tokens` stay within what the engine was opened with."""
     prompt: Optional[Prompt] = None
@@ -617,11 +618,13 @@ def _named(name: str, text: Optional[str]) -> Optional[bytes]:
 def _struct_of(model, request: Request):
     """The C structure, and a list of what must stay alive until it was submitted."""
     struct = _abi.Request(
-        max_new_tokens=0 if request.max_tokens is None else request.max_tokens, ignore_end=request.ignore_end,
+        max_new_tokens=0 if request.max_tokens is None else request.max_tokens,
+        ignore_end=request.ignore_end,
         tenant=_named("tenant", request.tenant), tenant_weight=request.tenant_weight,
         priority=request.priority, first_token_deadline=request.first_token_deadline,
         deadline=request.deadline, cache_salt=_named("cache_salt", request.cache_salt),
-        prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer or request.max_tokens == 0,
+        prompt_logprobs=request.prompt_logprobs,
+        no_answer=not request.answer or request.max_tokens == 0,
         speculate=_named("speculation", request.speculation), draft_tokens=request.draft_tokens)
     if request.max_tokens == 0 and request.messages is not None:
         raise ValueError("max_tokens is 0, must be at least 1 for messages, or None for no limit")

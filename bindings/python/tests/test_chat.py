@@ -128,7 +128,8 @@ def test_requests_run_together(chat):
     ({"response_format": {"type": "xml"}}, "xml"),
     ({"temprature": 1}, 'did you mean "temperature"'),
     ({"parallel_tool_calls": 1}, "true or false"), ({"prompt": "a"}, "one of"),
-    ({"json_object": True, "grammar": "x"}, "cannot be combined"), ({"adapter": "none"}, "not loaded")])
+    ({"json_object": True, "grammar": "x"}, "cannot be combined"),
+    ({"adapter": "none"}, "not loaded")])
 def test_wrong_requests_say_why(chat, keys, text):
     with pytest.raises(avocet.AvocetError, match=text):
         chat.chat(SAID, **keys)
