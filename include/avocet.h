@@ -806,9 +806,10 @@ typedef struct avo_result {
     size_t size; /* avo_generate: set by the caller; in an event: the library's sizeof */
     avo_finish finish;
     /* The stop that ended the answer. stop_token: the token id, with AVO_FINISH_STOP_TOKEN; −1
-     * otherwise, and if the grammar allowed no further token. stop_index: the index of the
-     * request's stop string, with AVO_FINISH_STOP_STRING; −1 otherwise. Of strings that end at the
-     * same byte, the longest; of equal ones, the first. */
+     * otherwise, and if the grammar allowed no further token. stop_index: with
+     * AVO_FINISH_STOP_STRING the index of the request's stop string, with AVO_FINISH_STOP_TOKEN
+     * that in its stop_tokens; −1 otherwise, and if the token is only the model's own. Of strings
+     * that end at the same byte, the longest; of equal ones, the first. */
     int32_t stop_token, stop_index;
     /* The stop string, or NULL. Of avo_generate the caller's; in an event valid during the call. */
     const char *stop_string;

@@ -43,13 +43,16 @@ typedef struct avo_chat_request_options {
 
 /* A request from a JSON object. It has one of "messages", "prompt" and "tokens", and any of:
  * tools, tool_choice, parallel_tool_calls, response_format, chat_template_kwargs; grammar (GBNF),
- * json_schema, json_object; max_tokens, max_completion_tokens, max_new_tokens; stop, stop_tokens,
- * ignore_eos, temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
- * frequency_penalty, seed, logprobs (the number of alternatives); adapter, adapters; system, raw;
- * tenant, priority, deadline, first_token_deadline, cache_salt; speculation (as
- * avo_request's speculate), draft_tokens; prompt_logprobs, pooling, no_answer; id (not used). An
- * unknown key is an error, null is the same as an absent key. The HTTP server refuses the same
- * values with the same texts. Compiles the grammar, which can take a tenth of a second. */
+ * json_schema, json_object; max_tokens, max_completion_tokens, max_new_tokens; stop, stop_tokens
+ * or stop_token_ids, logit_bias, ignore_eos, temperature, top_k, top_p, min_p, typical_p,
+ * repetition_penalty, presence_penalty, frequency_penalty, seed, logprobs (the number of
+ * alternatives, or true with top_logprobs); adapter, adapters; system, raw; tenant, priority,
+ * deadline, first_token_deadline (or …_ms), cache_salt; speculation (as avo_request's speculate),
+ * draft_tokens; prompt_logprobs, pooling, no_answer; id (not used). An unknown key is an error,
+ * null is the same as an absent key. The HTTP server reads the same table and refuses the same
+ * values with the same texts; docs/api.md lists the differences. max_tokens 0 asks for no answer,
+ * which a conversation refuses; max_new_tokens 0 is no limit. Compiles the grammar, which can take
+ * a tenth of a second. */
 typedef struct avo_chat_request avo_chat_request;
 AVO_API AVO_MUST_USE avo_status avo_chat_request_open(avo_chat *chat, const char *json,
                                                       size_t bytes,

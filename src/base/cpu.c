@@ -273,6 +273,31 @@ void cpu_threads_text(const cpu_threads *threads, char *text, size_t capacity) {
              threads->usable, threads->usable);
 }
 
+void cpu_threads_explain(const cpu_threads *threads, bool decode, char *text, size_t capacity) {
+    uint32_t chosen = decode ? threads->decode : threads->usable;
+    int used = snprintf(text, capacity, "%s: %u thread%s, ", decode ? "decode" : "prefill", chosen,
+                        chosen == 1 ? "" : "s");
+    if (used < 0 || (size_t)used >= capacity)
+        return;
+    text += used;
+    capacity -= (size_t)used;
+    bool quota = threads->quota > 0 && threads->quota < (double)threads->affinity;
+    if (quota && decode)
+        snprintf(text, capacity,
+                 "the cgroup's quota of %.1f processors rounded down: one more would be stopped "
+                 "for the rest of every period, and the others would wait for it",
+                 threads->quota);
+    else if (quota)
+        snprintf(text, capacity, "the cgroup's quota of %.1f processors rounded up",
+                 threads->quota);
+    else if (threads->affinity < threads->online)
+        snprintf(text, capacity, "the %u of %u processors that the affinity mask allows; no quota",
+                 threads->affinity, threads->online);
+    else
+        snprintf(text, capacity, "all %u processors; neither affinity mask nor quota is less",
+                 threads->online);
+}
+
 static uint64_t meminfo_bytes(const char *root, const char *key) {
     char path[1024];
     char value[64];

@@ -45,6 +45,9 @@ cpu_threads cpu_threads_detect(void);
 /* With how many threads an engine begins, and why: "16 processors of 32 (8 cores) allowed, quota
  * 8.0, decode 8 of 8, prefill 8". */
 void cpu_threads_text(const cpu_threads *threads, char *text, size_t capacity);
+/* In sentences: what decoding (or prefill) begins with, and what limits it: "decode: 7 of 8
+ * threads, the cgroup's quota of 7.5 processors rounded down, because …". */
+void cpu_threads_explain(const cpu_threads *threads, bool decode, char *text, size_t capacity);
 
 /* For loops that wait for another processor. */
 static inline void cpu_pause(void) {

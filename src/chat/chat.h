@@ -28,6 +28,9 @@
 #define CHAT_CALL_BYTES_MAX    ((size_t)1 << 20)
 #define CHAT_GRAMMAR_BYTES_MAX ((size_t)64 << 10)
 #define CHAT_ADAPTER_WEIGHT    -1e6, 1e6
+#define CHAT_BIAS_MAX          1024
+#define CHAT_CHOICES_MAX       128 /* n and best_of */
+#define CHAT_BIAS_FORBIDS      -100.0
 
 /* ---- What is wrong with a request ---- */
 
@@ -63,10 +66,23 @@ AVO_MUST_USE bool chat_boolean_read(const json_value *value, const char *param, 
 AVO_MUST_USE bool chat_ids_read(const json_value *value, const char *param, uint32_t vocabulary,
                                 size_t maximum, arena *arena, int32_t **ids, size_t *count,
                                 chat_fault *fault);
-/* One stop string or a list of them, into the arena. Empty ones are left out: they would end every
+/* One stop string or a list of them, into the arena. An empty one is refused: it would end every
  * answer. */
 AVO_MUST_USE bool chat_stops_read(const json_value *value, const char *param, arena *arena,
                                   const char ***stops, size_t *count, chat_fault *fault);
+/* {"token id": number}, into the arena and the sampling. */
+AVO_MUST_USE bool chat_bias_read(const json_value *value, uint32_t vocabulary, arena *arena,
+                                 avo_sampling *sampling, chat_fault *fault);
+/* `logprobs` (NULL: absent): true, false, or an integer that counts over sampling's top_logprobs,
+ * which false refuses. */
+AVO_MUST_USE bool chat_logprobs_read(const json_value *logprobs, bool *wanted,
+                                     avo_sampling *sampling, chat_fault *fault);
+/* `modalities` (NULL: absent): a list of "text". */
+AVO_MUST_USE bool chat_modalities_read(const json_value *list, chat_fault *fault);
+/* An adapter of a request: its name, or an object with name and weight and nothing else. *weight is
+ * left alone where none is given; the name stays where it is. */
+AVO_MUST_USE bool chat_adapter_read(const json_value *value, text_view *name, double *weight,
+                                    chat_fault *fault);
 /* Refuses keys of a request that are not among `names`, and suggests one that is alike: an option
  * that is passed over would change the answer unseen. Keys with null are as good as absent. */
 AVO_MUST_USE bool chat_keys_check(const json_value *object, const char *const *names, size_t count,
@@ -134,11 +150,16 @@ typedef struct chat_constraint {
     const char *param; /* the field that asked for it; NULL: any answer will do */
 } chat_constraint;
 
-/* response_format (or text.format: `param` is its name in errors) and a GBNF grammar; both may be
- * NULL, and at most one may constrain. */
-AVO_MUST_USE bool chat_constraint_read(const json_value *format, const char *param,
-                                       const char *grammar, arena *arena, chat_constraint *out,
-                                       chat_fault *fault);
+/* What a request says about it. At most one may constrain; a format of type text does not. */
+typedef struct chat_constraint_source {
+    const json_value *format; /* response_format, or text.format; NULL: none */
+    const char *param;        /* the format's name in errors */
+    const char *grammar;      /* GBNF; NULL: none */
+    const json_value *schema; /* json_schema, a schema or its text; NULL: none */
+    bool object;              /* json_object */
+} chat_constraint_source;
+AVO_MUST_USE bool chat_constraint_read(const chat_constraint_source *source, arena *arena,
+                                       chat_constraint *out, chat_fault *fault);
 /* Compiles, or finds what was compiled lately. May take a tenth of a second. */
 AVO_MUST_USE avo_status chat_constraint_open(grammar_cache *cache,
                                              const chat_constraint *constraint, avo_grammar **out,

@@ -17,6 +17,8 @@ struct avo_chat_request {
     arena arena;
     avo_request request;
     avo_sampling sampling;
+    const char *grammar, *system; /* NULL: none */
+    bool json_object, parallel_calls, raw;
     avo_adapter_use uses[AVO_ADAPTERS_MAX];
     avo_chat_options options; /* of a conversation: its variables */
     chat_prompt prompt;       /* of a conversation: how its answer is read */

@@ -64,18 +64,41 @@ static bool read_format(const json_value *format, const char *param, arena *aren
                        fault);
 }
 
-bool chat_constraint_read(const json_value *format, const char *param, const char *grammar,
-                          arena *arena, chat_constraint *out, chat_fault *fault) {
+/* json_schema: as a value, or as text. */
+static bool read_own_schema(const json_value *schema, arena *arena, chat_constraint *out,
+                            chat_fault *fault) {
+    text_view text;
+    if (schema->kind == JSON_OBJECT || schema->kind == JSON_BOOLEAN)
+        return read_schema(schema, "json_schema", arena, out, fault);
+    if (schema->kind != JSON_STRING)
+        return chat_fail_kind(fault, "json_schema", "an object, true, false or their text", schema);
+    return chat_string_read(schema, "json_schema", CHAT_GRAMMAR_BYTES_MAX, &text, fault) &&
+           take(AVO_GRAMMAR_JSON_SCHEMA, text, "json_schema", arena, out, fault);
+}
+
+static bool only_one(const chat_constraint *out, const char *param, chat_fault *fault) {
+    return out->param == NULL || chat_fail(fault, param, "invalid_value",
+                                           "%s cannot be combined with %s", param, out->param);
+}
+
+bool chat_constraint_read(const chat_constraint_source *source, arena *arena, chat_constraint *out,
+                          chat_fault *fault) {
     *out = (chat_constraint){0};
+    const json_value *format = source->format;
     if (format != NULL && format->kind != JSON_NULL &&
-        !read_format(format, param, arena, out, fault))
+        !read_format(format, source->param, arena, out, fault))
         return false;
-    if (grammar == NULL) /* an empty one is refused like any other without a root rule */
-        return true;
-    if (out->param != NULL)
-        return chat_fail(fault, "grammar", "invalid_value", "grammar cannot be combined with %s",
-                         param);
-    return take(AVO_GRAMMAR_GBNF, text_from(grammar), "grammar", arena, out, fault);
+    /* An empty grammar is refused like any other without a root rule. */
+    if (source->grammar != NULL &&
+        (!only_one(out, "grammar", fault) ||
+         !take(AVO_GRAMMAR_GBNF, text_from(source->grammar), "grammar", arena, out, fault)))
+        return false;
+    if (source->schema != NULL && (!only_one(out, "json_schema", fault) ||
+                                   !read_own_schema(source->schema, arena, out, fault)))
+        return false;
+    return !source->object ||
+           (only_one(out, "json_object", fault) &&
+            take(AVO_GRAMMAR_JSON, (text_view){NULL, 0}, "json_object", arena, out, fault));
 }
 
 avo_status chat_constraint_open(grammar_cache *cache, const chat_constraint *constraint,

@@ -4,9 +4,7 @@
 
 #include "base/options.h"
 #include "base/value.h"
-#include "engine/request.h"
-#include "sample/sample.h"
-#include "spec/spec.h"
+#include "chat/fields.h"
 
 #include <string.h>
 
@@ -24,49 +22,44 @@ static const json_value *given(const json_value *root, const char *key) {
     return value == NULL || value->kind == JSON_NULL ? NULL : value;
 }
 
-static const char *const known_keys[] = {"id",
-                                         "prompt",
-                                         "messages",
-                                         "tokens",
-                                         "prompt_logprobs",
-                                         "pooling",
-                                         "no_answer",
-                                         "system",
-                                         "raw",
-                                         "adapter",
-                                         "adapters",
-                                         "max_new_tokens",
-                                         "max_tokens",
-                                         "max_completion_tokens",
-                                         "temperature",
-                                         "top_k",
-                                         "top_p",
-                                         "min_p",
-                                         "typical_p",
-                                         "repetition_penalty",
-                                         "presence_penalty",
-                                         "frequency_penalty",
-                                         "seed",
-                                         "logprobs",
-                                         "stop",
-                                         "stop_tokens",
-                                         "ignore_eos",
-                                         "tenant",
-                                         "priority",
-                                         "deadline",
-                                         "first_token_deadline",
-                                         "cache_salt",
-                                         "speculation",
-                                         "draft_tokens",
-                                         "json_schema",
-                                         "grammar",
-                                         "json_object",
-                                         "response_format",
-                                         "tools",
-                                         "tool_choice",
-                                         "parallel_tool_calls",
-                                         "chat_template_kwargs"};
-#define KEYS (sizeof(known_keys) / sizeof(known_keys[0]))
+/* ---- Keys ---- */
+
+#define SUBMIT(member)                              offsetof(avo_chat_request, request.member)
+#define SAMPLING(member)                            offsetof(avo_chat_request, sampling.member)
+#define OWN(member)                                 offsetof(avo_chat_request, member)
+#define ROW(name, bodies, kind, range, place, text) {name, kind, range, place, text},
+#define VALUE_ROW(name, bodies, kind, schema, text) {name, kind, FIELD_NO_RANGE, 0, text},
+#define OWN_VALUE(name)                                                                            \
+    { name, FIELD_VALUE, FIELD_NO_RANGE, 0, "" }
+#define OWN_REFUSED(name, instead)                                                                 \
+    { name, FIELD_REFUSED, FIELD_NO_RANGE, 0, instead }
+
+static const chat_field fields[] = {
+    CHAT_FIELDS(ROW, VALUE_ROW) /* */
+    /* What is asked: over HTTP the endpoint says how it is read. */
+    OWN_VALUE("messages"),
+    OWN_VALUE("prompt"),
+    OWN_VALUE("tokens"),
+    {"system", FIELD_STRING, 0, CHAT_TEXT_BYTES_MAX, OWN(system), ""},
+    {"raw", FIELD_BOOLEAN, FIELD_NO_RANGE, OWN(raw), ""},
+    OWN_VALUE("max_tokens"), /* their least value depends on the prompt */
+    OWN_VALUE("max_completion_tokens"),
+    {"prompt_logprobs", FIELD_BOOLEAN, FIELD_NO_RANGE, SUBMIT(prompt_logprobs), ""},
+    {"no_answer", FIELD_BOOLEAN, FIELD_NO_RANGE, SUBMIT(no_answer), ""},
+    OWN_VALUE("pooling"),
+    {"tenant", FIELD_STRING, 0, CHAT_NAME_BYTES_MAX, SUBMIT(tenant), ""},
+    {"id", FIELD_IGNORED, FIELD_NO_RANGE, 0, ""},
+    /* What only the server has. */
+    OWN_VALUE("n"),
+    OWN_VALUE("best_of"),
+    OWN_REFUSED("model", "the model is already open; select an adapter with adapter"),
+    OWN_REFUSED("stream", "answers of run stream with --stream, of C and Python as events"),
+    OWN_REFUSED("stream_options", "every answer has its usage"),
+    OWN_REFUSED("reasoning_format", "the parser of the answer separates reasoning, or not"),
+    OWN_REFUSED("echo", "use prompt_logprobs"),
+    OWN_REFUSED("lora", "use adapters"),
+};
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
 static avo_status failed(reader *r, const chat_fault *fault) {
     return status_fail(r->error, fault->status, "%s", fault->text);
@@ -77,7 +70,20 @@ static avo_status check_keys(reader *r, const json_value *root) {
     if (root->kind != JSON_OBJECT)
         return status_fail(r->error, AVO_ERROR_ARGUMENT, "expected a JSON object, found %s",
                            json_kind_name(root->kind));
-    return chat_keys_check(root, known_keys, KEYS, &fault) ? AVO_OK : failed(r, &fault);
+    const char *names[FIELDS];
+    for (size_t i = 0; i < FIELDS; i++)
+        names[i] = fields[i].name;
+    return chat_keys_check(root, names, FIELDS, &fault) ? AVO_OK : failed(r, &fault);
+}
+
+static avo_status read_fields(reader *r, const json_value *root) {
+    chat_fault fault = {0};
+    for (size_t i = 0; i < FIELDS; i++) {
+        const json_value *value = given(root, fields[i].name);
+        if (value != NULL && !chat_field_read(&fields[i], value, r->out, &r->out->arena, &fault))
+            return failed(r, &fault);
+    }
+    return chat_modalities_read(given(root, "modalities"), &fault) ? AVO_OK : failed(r, &fault);
 }
 
 /* ---- Texts ---- */
@@ -109,30 +115,7 @@ static avo_status read_ids(reader *r, const json_value *tokens, const char *key,
     return AVO_OK;
 }
 
-static avo_status optional_boolean(reader *r, const json_value *root, const char *key, bool *out) {
-    chat_fault fault = {0};
-    const json_value *value = given(root, key);
-    return value == NULL || chat_boolean_read(value, key, out, &fault) ? AVO_OK : failed(r, &fault);
-}
-
 /* ---- Numbers ---- */
-
-static avo_status read_number(reader *r, const json_value *root, const char *key, double minimum,
-                              double maximum, double *out) {
-    chat_fault fault = {0};
-    const json_value *value = given(root, key);
-    return value == NULL || chat_number_read(value, key, minimum, maximum, out, &fault)
-               ? AVO_OK
-               : failed(r, &fault);
-}
-
-static avo_status read_float(reader *r, const json_value *root, const char *key, double minimum,
-                             double maximum, float *out) {
-    double number = (double)*out;
-    AVO_TRY(read_number(r, root, key, minimum, maximum, &number));
-    *out = (float)number;
-    return AVO_OK;
-}
 
 /* -1 is read as 0 where it is in the range. */
 static avo_status read_u32(reader *r, const json_value *root, const char *key, int64_t minimum,
@@ -148,61 +131,16 @@ static avo_status read_u32(reader *r, const json_value *root, const char *key, i
     return AVO_OK;
 }
 
-/* -1 leaves it as it is. */
-static avo_status read_seed(reader *r, const json_value *root, uint64_t *out) {
-    chat_fault fault = {0};
-    const json_value *value = given(root, "seed");
-    int64_t seed = -1;
-    if (value != NULL && !chat_integer_read(value, "seed", INT64_MIN + 1, INT64_MAX, &seed, &fault))
-        return failed(r, &fault);
-    if (seed != -1)
-        *out = (uint64_t)seed;
-    return AVO_OK;
-}
-
 /* ---- Constraints ---- */
 
-static avo_status take(reader *r, avo_grammar_kind kind, const char *text, const char *param) {
-    r->out->prompt.constraint = (chat_constraint){.kind = kind, .text = text, .param = param};
-    return AVO_OK;
-}
-
-/* A schema that is written as a value. */
-static avo_status copy_value(reader *r, const json_value *value, const char **copy) {
-    buffer text;
-    buffer_init(&text, r->chat->model->allocator, CHAT_TEXT_BYTES_MAX);
-    if (json_write_value(&text, value) == AVO_OK)
-        *copy = arena_copy_text(&r->out->arena, text.data, text.size);
-    size_t bytes = text.size;
-    buffer_free(&text);
-    return *copy == NULL ? status_no_memory(r->error, "a grammar", bytes) : AVO_OK;
-}
-
 static avo_status read_constraint(reader *r, const json_value *root) {
-    const json_value *schema = given(root, "json_schema"), *text = given(root, "grammar");
-    const json_value *format = given(root, "response_format");
-    bool object = false;
-    AVO_TRY(optional_boolean(r, root, "json_object", &object));
-    if ((schema != NULL) + (text != NULL) + (format != NULL) + object > 1)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                           "give one of \"json_schema\", \"grammar\", \"json_object\" and "
-                           "\"response_format\"");
-    const char *copy = NULL;
-    if (object)
-        return take(r, AVO_GRAMMAR_JSON, NULL, "json_object");
-    if (text != NULL) {
-        AVO_TRY(read_text(r, text, "grammar", CHAT_GRAMMAR_BYTES_MAX, &copy));
-        return take(r, AVO_GRAMMAR_GBNF, copy, "grammar");
-    }
-    if (schema != NULL) {
-        AVO_TRY(schema->kind != JSON_STRING
-                    ? copy_value(r, schema, &copy)
-                    : read_text(r, schema, "json_schema", CHAT_GRAMMAR_BYTES_MAX, &copy));
-        return take(r, AVO_GRAMMAR_JSON_SCHEMA, copy, "json_schema");
-    }
     chat_fault fault = {0};
-    return chat_constraint_read(format, "response_format", NULL, &r->out->arena,
-                                &r->out->prompt.constraint, &fault)
+    chat_constraint_source source = {.format = given(root, "response_format"),
+                                     .param = "response_format",
+                                     .grammar = r->out->grammar,
+                                     .schema = given(root, "json_schema"),
+                                     .object = r->out->json_object};
+    return chat_constraint_read(&source, &r->out->arena, &r->out->prompt.constraint, &fault)
                ? AVO_OK
                : failed(r, &fault);
 }
@@ -210,16 +148,12 @@ static avo_status read_constraint(reader *r, const json_value *root) {
 /* ---- The prompt ---- */
 
 static bool read_settings(reader *r, chat_turns *turns, const json_value *root, chat_fault *fault) {
-    const json_value *parallel = given(root, "parallel_tool_calls");
     chat_settings settings = {.dialect = CHAT_COMPLETIONS,
                               .tools = given(root, "tools"),
                               .tool_choice = given(root, "tool_choice"),
                               .variables = given(root, "chat_template_kwargs"),
-                              .parallel_calls = true,
+                              .parallel_calls = r->out->parallel_calls,
                               .constraint = r->out->prompt.constraint};
-    if (parallel != NULL &&
-        !chat_boolean_read(parallel, "parallel_tool_calls", &settings.parallel_calls, fault))
-        return false;
     return chat_prompt_read(r->chat->format, turns, &settings, &r->out->arena, &r->out->prompt,
                             fault);
 }
@@ -254,16 +188,12 @@ static avo_status read_prompt(reader *r, const json_value *root) {
                            "give one of \"prompt\", \"messages\" and \"tokens\"");
     if (tokens != NULL)
         return read_ids(r, tokens, "tokens", SIZE_MAX, &request->tokens, &request->token_count);
-    bool raw = r->options.raw;
-    const char *system = r->options.system;
-    AVO_TRY(optional_boolean(r, root, "raw", &raw));
-    AVO_TRY(optional_text(r, root, "system", CHAT_TEXT_BYTES_MAX, &system));
     if (messages != NULL)
         return read_chat(r, root, messages, NULL, NULL);
     const char *text = NULL;
     AVO_TRY(read_text(r, prompt, "prompt", CHAT_TEXT_BYTES_MAX, &text));
-    if (!raw)
-        return read_chat(r, root, NULL, system, text);
+    if (!r->out->raw)
+        return read_chat(r, root, NULL, r->out->system, text);
     request->text = text;
     request->text_flags = AVO_TOKENIZE_BEGIN | r->defaults.text_flags;
     return AVO_OK;
@@ -282,32 +212,6 @@ static avo_status check_chat_keys(reader *r, const json_value *root) {
 
 /* ---- Adapters ---- */
 
-#define ADAPTER_FORM "\"name\" or {\"name\": …, \"weight\": …}"
-
-/* What is no name must be an object with a name, and with nothing that would be passed over. */
-static avo_status read_use(reader *r, const json_value *value, text_view *name, double *weight) {
-    if (value->kind == JSON_ARRAY)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                           "adapter must be " ADAPTER_FORM
-                           ", not an array; use \"adapters\" for several");
-    if (value->kind != JSON_OBJECT)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                           "an adapter must be " ADAPTER_FORM ", not %s",
-                           json_kind_name(value->kind));
-    for (size_t i = 0; i < value->object.count; i++) {
-        text_view key = value->object.members[i].key;
-        if (!text_equal(key, TEXT_LITERAL("name")) && !text_equal(key, TEXT_LITERAL("weight")))
-            return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                               "unknown key \"%.*s\" in an adapter, which must be " ADAPTER_FORM,
-                               (int)(key.size < 64 ? key.size : 64), key.data);
-    }
-    if (json_find(value, "name") == NULL)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                           "an adapter has no \"name\"; it must be " ADAPTER_FORM);
-    AVO_TRY(json_get_string(value, "name", name, r->error));
-    return read_number(r, value, "weight", CHAT_ADAPTER_WEIGHT, weight);
-}
-
 static avo_status use_adapter(reader *r, const avo_chat_adapter *adapter, float weight) {
     if (r->out->request.adapter_count == AVO_ADAPTERS_MAX)
         return status_fail(r->error, AVO_ERROR_LIMIT,
@@ -321,10 +225,9 @@ static avo_status use_adapter(reader *r, const avo_chat_adapter *adapter, float 
 static avo_status add_adapter(reader *r, const json_value *value) {
     double weight = 1.0;
     text_view name = {"", 0};
-    if (value->kind == JSON_STRING)
-        name = value->string;
-    else
-        AVO_TRY(read_use(r, value, &name, &weight));
+    chat_fault fault = {0};
+    if (!chat_adapter_read(value, &name, &weight, &fault))
+        return failed(r, &fault);
     for (size_t i = 0; i < r->options.adapter_count; i++)
         if (text_is(name, r->options.adapters[i].name))
             return use_adapter(r, &r->options.adapters[i], (float)weight);
@@ -345,8 +248,8 @@ static avo_status read_adapters(reader *r, const json_value *root) {
     if (many == NULL || many->kind == JSON_NULL)
         return AVO_OK;
     if (many->kind != JSON_ARRAY)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                           "adapters must be an array of " ADAPTER_FORM);
+        return status_fail(r->error, AVO_ERROR_ARGUMENT, "adapters must be an array, found %s",
+                           json_kind_name(many->kind));
     for (size_t i = 0; i < many->array.count; i++)
         AVO_TRY(add_adapter(r, json_item(many, i)));
     return AVO_OK;
@@ -354,47 +257,62 @@ static avo_status read_adapters(reader *r, const json_value *root) {
 
 /* ---- Sampling ---- */
 
+/* Log-probabilities of drawn tokens come with those of the alternatives: `true` asks for one. */
 static avo_status read_sampling(reader *r, const json_value *root) {
     avo_sampling *sampling = &r->out->sampling;
-    const struct {
-        const char *key;
-        double minimum, maximum;
-        float *value;
-    } numbers[] = {
-        {"temperature", SAMPLING_TEMPERATURE, &sampling->temperature},
-        {"top_p", SAMPLING_PROBABILITY, &sampling->top_p},
-        {"min_p", SAMPLING_PROBABILITY, &sampling->min_p},
-        {"typical_p", SAMPLING_TYPICAL, &sampling->typical_p},
-        {"repetition_penalty", SAMPLING_REPETITION, &sampling->repetition_penalty},
-        {"presence_penalty", SAMPLING_PENALTY, &sampling->presence_penalty},
-        {"frequency_penalty", SAMPLING_PENALTY, &sampling->frequency_penalty},
-    };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        AVO_TRY(read_float(r, root, numbers[i].key, numbers[i].minimum, numbers[i].maximum,
-                           numbers[i].value));
-    AVO_TRY(read_u32(r, root, "top_k", -1, (int64_t)SAMPLING_TOP_K_MAX, &sampling->top_k));
-    AVO_TRY(read_u32(r, root, "logprobs", 0, AVO_TOP_LOGPROBS_MAX, &sampling->top_logprobs));
-    return read_seed(r, root, &sampling->seed);
+    const json_value *bias = given(root, "logit_bias"), *logprobs = given(root, "logprobs");
+    chat_fault fault = {0};
+    bool wanted = false;
+    if (bias != NULL &&
+        !chat_bias_read(bias, r->chat->model->view.vocabulary, &r->out->arena, sampling, &fault))
+        return failed(r, &fault);
+    if (logprobs == NULL && given(root, "top_logprobs") == NULL)
+        return AVO_OK; /* the defaults' own count stays */
+    if (!chat_logprobs_read(logprobs, &wanted, sampling, &fault))
+        return failed(r, &fault);
+    if (wanted && logprobs->kind == JSON_BOOLEAN && sampling->top_logprobs == 0)
+        sampling->top_logprobs = 1;
+    return AVO_OK;
 }
 
 static avo_status read_stops(reader *r, const json_value *root) {
-    const json_value *stop = given(root, "stop"), *tokens = given(root, "stop_tokens");
+    static const char *const names[] = {"stop_tokens", "stop_token_ids"};
+    const json_value *stop = given(root, "stop");
+    avo_request *request = &r->out->request;
     chat_fault fault = {0};
     const char **own = NULL;
     if (stop != NULL) {
-        if (!chat_stops_read(stop, "stop", &r->out->arena, &own, &r->out->request.stop_count,
-                             &fault))
+        if (!chat_stops_read(stop, "stop", &r->out->arena, &own, &request->stop_count, &fault))
             return failed(r, &fault);
-        r->out->request.stop = own;
+        request->stop = own;
     }
-    return tokens == NULL
-               ? AVO_OK
-               : read_ids(r, tokens, "stop_tokens", REQUEST_STOP_TOKENS_MAX,
-                          &r->out->request.stop_tokens, &r->out->request.stop_token_count);
+    for (size_t i = 0; i < 2; i++) { /* the second counts where both are given */
+        const json_value *tokens = given(root, names[i]);
+        if (tokens != NULL)
+            AVO_TRY(read_ids(r, tokens, names[i], REQUEST_STOP_TOKENS_MAX, &request->stop_tokens,
+                             &request->stop_token_count));
+    }
+    return AVO_OK;
+}
+
+/* One request has one answer. */
+static avo_status read_counts(reader *r, const json_value *root) {
+    static const char *const keys[] = {"n", "best_of"};
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t count = 1;
+        AVO_TRY(read_u32(r, root, keys[i], 1, CHAT_CHOICES_MAX, &count));
+        if (count != 1)
+            return status_fail(r->error, AVO_ERROR_ARGUMENT,
+                               "%s is %u, must be 1 here: ask once for each answer, with another "
+                               "seed",
+                               keys[i], count);
+    }
+    return AVO_OK;
 }
 
 /* How long the answer may be. max_tokens is OpenAI's: 0 asks for no answer, which only prompts
- * without a conversation can. max_new_tokens is avo_request's: 0 is no limit. */
+ * without a conversation can. max_new_tokens, which was read before, is avo_request's: 0 is no
+ * limit. */
 static avo_status read_length(reader *r, const json_value *root) {
     static const char *const keys[] = {"max_tokens", "max_completion_tokens"};
     avo_request *request = &r->out->request;
@@ -405,35 +323,18 @@ static avo_status read_length(reader *r, const json_value *root) {
         if (given(root, keys[i]) != NULL && request->max_new_tokens == 0)
             request->no_answer = true;
     }
-    return read_u32(r, root, "max_new_tokens", 0, REQUEST_NEW_TOKENS_MAX, &request->max_new_tokens);
+    return AVO_OK;
 }
 
-static avo_status read_service(reader *r, const json_value *root) {
-    avo_request *request = &r->out->request;
-    AVO_TRY(read_length(r, root));
-    AVO_TRY(read_u32(r, root, "priority", 0, REQUEST_PRIORITY_MAX, &request->priority));
-    AVO_TRY(optional_boolean(r, root, "ignore_eos", &request->ignore_end));
-    AVO_TRY(read_number(r, root, "deadline", 0, REQUEST_SECONDS_MAX, &request->deadline));
-    AVO_TRY(read_number(r, root, "first_token_deadline", 0, REQUEST_SECONDS_MAX,
-                        &request->first_token_deadline));
-    AVO_TRY(optional_text(r, root, "tenant", CHAT_NAME_BYTES_MAX, &request->tenant));
-    return optional_text(r, root, "cache_salt", CHAT_NAME_BYTES_MAX, &request->cache_salt);
-}
-
-static avo_status read_speculation(reader *r, const json_value *root) {
-    avo_request *request = &r->out->request;
+static avo_status read_speculation(reader *r) {
     draft_kinds kinds;
-    AVO_TRY(optional_text(r, root, "speculation", CHAT_NAME_BYTES_MAX, &request->speculate));
-    AVO_TRY(draft_kinds_read("speculation", request->speculate, &kinds, r->error));
-    return read_u32(r, root, "draft_tokens", 1, DRAFTS_MAX, &request->draft_tokens);
+    return draft_kinds_read("speculation", r->out->request.speculate, &kinds, r->error);
 }
 
 /* What is wanted of the prompt itself. */
 static avo_status read_scoring(reader *r, const json_value *root) {
     avo_request *request = &r->out->request;
     const char *pooling = NULL;
-    AVO_TRY(optional_boolean(r, root, "prompt_logprobs", &request->prompt_logprobs));
-    AVO_TRY(optional_boolean(r, root, "no_answer", &request->no_answer));
     AVO_TRY(optional_text(r, root, "pooling", CHAT_NAME_BYTES_MAX, &pooling));
     if (pooling == NULL)
         return AVO_OK;
@@ -452,6 +353,7 @@ static avo_status read_all(reader *r, text_view json) {
     avo_chat_request *out = r->out;
     AVO_TRY(json_parse(&out->arena, json, &root, r->error));
     AVO_TRY(check_keys(r, &root));
+    AVO_TRY(read_fields(r, &root));
     AVO_TRY(read_constraint(r, &root));
     AVO_TRY(read_prompt(r, &root));
     AVO_TRY(check_chat_keys(r, &root));
@@ -459,8 +361,9 @@ static avo_status read_all(reader *r, text_view json) {
     AVO_TRY(read_sampling(r, &root));
     AVO_TRY(read_stops(r, &root));
     AVO_TRY(read_scoring(r, &root));
-    AVO_TRY(read_service(r, &root));
-    AVO_TRY(read_speculation(r, &root));
+    AVO_TRY(read_length(r, &root));
+    AVO_TRY(read_counts(r, &root));
+    AVO_TRY(read_speculation(r));
     if (out->prompt.constraint.param != NULL)
         return chat_constraint_open(r->chat->grammars, &out->prompt.constraint,
                                     &out->request.grammar, r->error);
@@ -482,6 +385,9 @@ static avo_status take_defaults(reader *r, const avo_chat_request_options *given
         AVO_TRY(options_take(&out->sampling, sizeof(out->sampling), r->defaults.sampling,
                              "avo_sampling", r->error));
     }
+    out->parallel_calls = true;
+    out->raw = r->options.raw;
+    out->system = r->options.system;
     out->request.sampling = &out->sampling;
     out->request.max_new_tokens = r->defaults.max_new_tokens;
     out->request.ignore_end = r->defaults.ignore_end;

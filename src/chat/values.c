@@ -96,7 +96,8 @@ bool chat_stops_read(const json_value *value, const char *param, arena *arena, c
                               &text, fault))
             return false;
         if (text.size == 0)
-            continue;
+            return chat_fail(fault, param, "invalid_value",
+                             "%s: an empty string would end every answer; leave it out", param);
         texts[kept] = arena_copy_text(arena, text.data, text.size);
         if (texts[kept++] == NULL)
             return chat_fail_memory(fault);
@@ -104,6 +105,107 @@ bool chat_stops_read(const json_value *value, const char *param, arena *arena, c
     *stops = texts;
     *count = kept;
     return true;
+}
+
+/* The id that a key of logit_bias is. */
+static bool read_bias_token(text_view key, uint32_t vocabulary, int32_t *token) {
+    uint64_t id = 0;
+    if (key.size == 0 || key.size > 10)
+        return false;
+    for (size_t i = 0; i < key.size; i++) {
+        if (key.data[i] < '0' || key.data[i] > '9')
+            return false;
+        id = id * 10 + (uint64_t)(key.data[i] - '0');
+    }
+    *token = (int32_t)id;
+    return id < vocabulary;
+}
+
+bool chat_bias_read(const json_value *value, uint32_t vocabulary, arena *arena,
+                    avo_sampling *sampling, chat_fault *fault) {
+    if (value->kind != JSON_OBJECT)
+        return chat_fail_kind(fault, "logit_bias", "an object", value);
+    size_t count = value->object.count;
+    if (count > CHAT_BIAS_MAX)
+        return chat_fail(fault, "logit_bias", "invalid_value",
+                         "logit_bias has %zu tokens, must have at most %d", count, CHAT_BIAS_MAX);
+    avo_logit_bias *bias = arena_take_array(arena, count + 1, sizeof(*bias));
+    if (bias == NULL)
+        return chat_fail_memory(fault);
+    for (size_t i = 0; i < count; i++) {
+        const json_member *member = &value->object.members[i];
+        double added = 0.0;
+        if (!read_bias_token(member->key, vocabulary, &bias[i].token))
+            return chat_fail(fault, "logit_bias", "invalid_value",
+                             "logit_bias: \"%.*s\" is not a token id (0 to %u)",
+                             TEXT_ARGUMENT(member->key), vocabulary - 1);
+        if (!chat_number_read(&member->value, "logit_bias", -1e9, 1e9, &added, fault))
+            return false;
+        bias[i].bias = added <= CHAT_BIAS_FORBIDS ? -INFINITY : (float)added;
+    }
+    sampling->bias = bias;
+    sampling->bias_count = count;
+    return true;
+}
+
+bool chat_logprobs_read(const json_value *logprobs, bool *wanted, avo_sampling *sampling,
+                        chat_fault *fault) {
+    int64_t count = 0;
+    *wanted = logprobs != NULL;
+    if (logprobs != NULL && logprobs->kind == JSON_BOOLEAN)
+        *wanted = logprobs->boolean;
+    else if (logprobs != NULL && logprobs->kind != JSON_INTEGER && logprobs->kind != JSON_NUMBER)
+        return chat_fail_kind(fault, "logprobs", "true, false or an integer", logprobs);
+    else if (logprobs != NULL) {
+        if (!chat_integer_read(logprobs, "logprobs", 0, AVO_TOP_LOGPROBS_MAX, &count, fault))
+            return false;
+        sampling->top_logprobs = (uint32_t)count;
+    }
+    return *wanted || sampling->top_logprobs == 0 ||
+           chat_fail(fault, "top_logprobs", "invalid_value", "top_logprobs needs logprobs: true");
+}
+
+bool chat_modalities_read(const json_value *list, chat_fault *fault) {
+    if (list == NULL)
+        return true;
+    if (list->kind != JSON_ARRAY)
+        return chat_fail_kind(fault, "modalities", "an array", list);
+    for (size_t i = 0; i < list->array.count; i++)
+        if (list->array.items[i].kind != JSON_STRING ||
+            !text_is(list->array.items[i].string, "text"))
+            return chat_fail(fault, "modalities", "unsupported_parameter",
+                             "modalities: only text is supported");
+    return true;
+}
+
+#define ADAPTER_FORM "\"name\" or {\"name\": …, \"weight\": …}"
+
+bool chat_adapter_read(const json_value *value, text_view *name, double *weight,
+                       chat_fault *fault) {
+    if (value->kind == JSON_STRING)
+        return chat_string_read(value, "adapter", CHAT_NAME_BYTES_MAX, name, fault);
+    if (value->kind == JSON_ARRAY)
+        return chat_fail(fault, "adapter", "invalid_type",
+                         "adapter must be " ADAPTER_FORM
+                         ", not an array; use \"adapters\" for several");
+    if (value->kind != JSON_OBJECT)
+        return chat_fail(fault, "adapter", "invalid_type",
+                         "an adapter must be " ADAPTER_FORM ", not %s",
+                         json_kind_name(value->kind));
+    for (size_t i = 0; i < value->object.count; i++) {
+        text_view key = value->object.members[i].key;
+        if (!text_is(key, "name") && !text_is(key, "weight"))
+            return chat_fail(fault, "adapter", "unknown_parameter",
+                             "unknown key \"%.*s\" in an adapter, which must be " ADAPTER_FORM,
+                             (int)(key.size < 64 ? key.size : 64), key.data);
+    }
+    const json_value *given = json_find(value, "name"), *factor = json_find(value, "weight");
+    if (given == NULL)
+        return chat_fail(fault, "adapter", "missing_required_parameter",
+                         "an adapter has no \"name\"; it must be " ADAPTER_FORM);
+    return chat_string_read(given, "name", CHAT_NAME_BYTES_MAX, name, fault) &&
+           (factor == NULL || factor->kind == JSON_NULL ||
+            chat_number_read(factor, "weight", CHAT_ADAPTER_WEIGHT, weight, fault));
 }
 
 static bool key_known(text_view key, const char *const *names, size_t count) {

@@ -17,6 +17,7 @@ typedef struct plan_facts {
     avo_plan plan;
     engine_plan_details details; /* no groups where weights are used as they are */
     cpu_threads processors;
+    bool requested;   /* with --threads */
     char reason[128]; /* why so many threads */
     avo_scheduler_options scheduler;
     cores cores;            /* as they will be shared */
@@ -118,6 +119,9 @@ static int print_json(const plan_facts *facts) {
     json_member_boolean(w, "fits", facts->fits);
     if (plan->threads > 0)
         json_member_u64(w, "threads", plan->threads);
+    if (plan->threads > 0)
+        json_member_u64(w, "decode_threads",
+                        facts->requested ? plan->threads : facts->processors.decode);
     json_member_u64(w, "context", plan->context_max);
     json_member_u64(w, "kv_pages", plan->kv_pages);
     json_member_u64(w, "kv_page_tokens", plan->kv_page_tokens);
@@ -159,6 +163,23 @@ static void print_speculation(const speculation_options *options) {
             printf(" %s", draft_kind_name((draft_kind)kind));
     printf("; at most %u draft tokens per request and step, controller %s\n", options->draft_tokens,
            draft_controller_name(options->controller));
+}
+
+/* With --verbose: why so many threads, and what may change it. */
+static void explain_threads(const plan_facts *facts) {
+    char text[256];
+    if (facts->plan.threads == 0)
+        return;
+    if (facts->requested) {
+        cli_note("threads: as requested with --threads, for decode and prefill; not adjusted");
+        return;
+    }
+    for (int decode = 1; decode >= 0; decode--) {
+        cpu_threads_explain(&facts->processors, decode == 1, text, sizeof(text));
+        cli_note(text);
+    }
+    cli_note("threads: nothing is measured yet; while it runs, probes of a few steps with other "
+             "numbers adjust both, at 0.5 % of the time, and run --verbose says what they found");
 }
 
 static void print_place(const plan_facts *facts) {
@@ -281,6 +302,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     AVO_TRY(cores_open(&facts->cores, mode, facts->plan.threads, facts->scheduler.prefill_threads,
                        0, error));
     facts->processors = cpu_threads_detect();
+    facts->requested = options->threads != 0;
     if (options->threads != 0)
         snprintf(facts->reason, sizeof(facts->reason), "requested; %u are usable",
                  facts->processors.usable);
@@ -326,6 +348,7 @@ static int run(int argc, char **argv) {
     avo_status status = make_plan(argv[1], &options, &adapters, &facts, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
+    explain_threads(&facts);
     if (json)
         return print_json(&facts);
     print_table(&facts);

@@ -371,9 +371,10 @@ const cli_command command_run = {
              "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,\n"
              "frequency_penalty, seed, logprobs, stop, stop_tokens, ignore_eos, tenant, priority, "
              "deadline,\n"
-             "first_token_deadline, cache_salt, json_schema, grammar, json_object. The command's "
-             "options\n"
-             "are the defaults (docs/scheduler.md).",
+             "first_token_deadline, cache_salt, json_schema, grammar, json_object, and the fields "
+             "of HTTP\n"
+             "bodies (docs/api.md says what differs). The command's options are the defaults\n"
+             "(docs/scheduler.md).",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
         "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"

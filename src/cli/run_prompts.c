@@ -137,7 +137,8 @@ static void on_request_end(prompt_request *request, const avo_error *error) {
 /* The event's own copy of the stop string ends with the call; the request's stays. */
 static const char *stop_of(const prompt_request *request) {
     int32_t index = request->record.result.stop_index;
-    return index < 0 ? NULL : avo_chat_request_get(request->asked)->stop[index];
+    bool found = request->record.result.finish == AVO_FINISH_STOP_STRING && index >= 0;
+    return !found ? NULL : avo_chat_request_get(request->asked)->stop[index];
 }
 
 /* On the delivery thread. */

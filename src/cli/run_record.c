@@ -131,6 +131,15 @@ static size_t write_calls(json_writer *w, const run_record *record) {
     return count;
 }
 
+/* The stop of the request that ended the answer: a string, or a token id. The model's own end is
+ * not one: null, as where something else ended it. */
+static void write_stop_reason(json_writer *w, const avo_result *result) {
+    if (result->finish == AVO_FINISH_STOP_TOKEN && result->stop_index >= 0)
+        json_member_i64(w, "stop_reason", result->stop_token);
+    else
+        json_member_string(w, "stop_reason", result->stop_string);
+}
+
 void run_write_answer(json_writer *w, const run_record *record) {
     const avo_result *result = &record->result;
     json_member_text(w, "text", buffer_text(&record->text));
@@ -149,7 +158,7 @@ void run_write_answer(json_writer *w, const run_record *record) {
     if (record->embedding.size > 0)
         write_items(w, "embedding", &record->embedding);
     json_member_string(w, "finish_reason", calls > 0 ? "tool_calls" : finish_text(result->finish));
-    json_member_string(w, "stop_reason", result->stop_string); /* null without one */
+    write_stop_reason(w, result);
     json_member_object_begin(w, "usage");
     json_member_u64(w, "prompt_tokens", result->prompt_tokens);
     json_member_u64(w, "completion_tokens", result->new_tokens);

@@ -291,7 +291,7 @@ static avo_status decode_tokens(generate_call *g) {
     AVO_TRY(sequence_text_finish(&g->text, g->sequence.stops, &g->result.finish, show_rest, g,
                                  g->error));
     sequence_name_stop(&g->sequence, &g->result);
-    if (g->result.stop_index >= 0)
+    if (g->result.finish == AVO_FINISH_STOP_STRING)
         g->result.stop_string = g->request.stop[g->result.stop_index];
     return AVO_OK;
 }

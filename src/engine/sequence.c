@@ -139,11 +139,18 @@ avo_status sequence_sample(const sequence *sequence, const avo_session *session,
     return draw(sequence, session, batch, row, position, choice, error);
 }
 
-bool sequence_stops_at(const sequence *sequence, int32_t token) {
-    const avo_request *request = sequence->options.request;
+/* The token's place among the stop tokens of the request; -1: it is none of them. */
+static int32_t stop_token_index(const avo_request *request, int32_t token) {
     for (size_t i = 0; i < request->stop_token_count; i++)
         if (request->stop_tokens[i] == token)
-            return true;
+            return (int32_t)i;
+    return -1;
+}
+
+bool sequence_stops_at(const sequence *sequence, int32_t token) {
+    const avo_request *request = sequence->options.request;
+    if (stop_token_index(request, token) >= 0)
+        return true;
     return !request->ignore_end && avo_model_token_ends(sequence->options.model, token);
 }
 
@@ -295,8 +302,11 @@ avo_status sequence_accept(sequence *sequence, const sequence_step *step, sequen
 
 void sequence_name_stop(const sequence *sequence, avo_result *result) {
     size_t index = 0;
-    if (result->finish == AVO_FINISH_STOP_TOKEN)
+    if (result->finish == AVO_FINISH_STOP_TOKEN) {
         result->stop_token = sequence->stop_token;
+        if (sequence->stop_token >= 0)
+            result->stop_index = stop_token_index(sequence->options.request, sequence->stop_token);
+    }
     if (result->finish != AVO_FINISH_STOP_STRING)
         return;
     result->stop_string = stop_matcher_found(sequence->stops, &index);

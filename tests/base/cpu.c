@@ -176,6 +176,20 @@ static void the_count_of_threads_is_explained(void **state) {
     cpu_threads_text(&threads, text, sizeof(text));
     assert_string_equal(text, "4 processors of 16 (2 cores) allowed, quota 2.5, decode 2 of 3, "
                               "prefill 3");
+    cpu_threads_explain(&threads, true, text, sizeof(text));
+    assert_non_null(strstr(text, "decode: 2 threads, the cgroup's quota of 2.5 processors rounded "
+                                 "down"));
+    cpu_threads_explain(&threads, false, text, sizeof(text));
+    assert_string_equal(text,
+                        "prefill: 3 threads, the cgroup's quota of 2.5 processors rounded up");
+    threads = (cpu_threads){.online = 16, .affinity = 4, .usable = 4, .decode = 4};
+    cpu_threads_explain(&threads, true, text, sizeof(text));
+    assert_string_equal(text, "decode: 4 threads, the 4 of 16 processors that the affinity mask "
+                              "allows; no quota");
+    threads.online = 4;
+    cpu_threads_explain(&threads, false, text, sizeof(text));
+    assert_string_equal(text, "prefill: 4 threads, all 4 processors; neither affinity mask nor "
+                              "quota is less");
     cpu_threads here = cpu_threads_detect();
     assert_true(here.usable >= 1 && here.usable <= here.affinity);
     assert_true(here.affinity <= here.online && here.cores <= here.affinity);

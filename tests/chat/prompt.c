@@ -39,9 +39,10 @@ static bool read_request(desk *d, chat_dialect dialect, const chat_format *forma
                               .variables = json_find(&root, "chat_template_kwargs"),
                               .parallel_calls = true};
     const json_value *grammar = json_find(&root, "grammar"), *given = json_find(&root, "messages");
-    if (!chat_constraint_read(json_find(&root, "response_format"), "response_format",
-                              grammar == NULL ? NULL : "root ::= \"a\"", &d->arena,
-                              &settings.constraint, &d->fault))
+    const chat_constraint_source source = {.format = json_find(&root, "response_format"),
+                                           .param = "response_format",
+                                           .grammar = grammar == NULL ? NULL : "root ::= \"a\""};
+    if (!chat_constraint_read(&source, &d->arena, &settings.constraint, &d->fault))
         return false;
     return (given == NULL || chat_turns_read(&turns, dialect, given, &d->fault)) &&
            chat_prompt_read(format, &turns, &settings, &d->arena, &d->prompt, &d->fault);
@@ -266,7 +267,8 @@ static void long_grammars_are_refused(void **state) {
         arena_init(&arena, NULL, SIZE_MAX);
         char *text = arena_take(&arena, CHAT_GRAMMAR_BYTES_MAX + 2);
         memset(text, ' ', CHAT_GRAMMAR_BYTES_MAX + more);
-        assert_int_equal(chat_constraint_read(NULL, "", text, &arena, &constraint, &fault),
+        assert_int_equal(chat_constraint_read(&(chat_constraint_source){.grammar = text}, &arena,
+                                              &constraint, &fault),
                          more == 0);
         if (more > 0)
             assert_string_equal(fault.code, "invalid_grammar");

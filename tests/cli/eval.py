@@ -252,6 +252,11 @@ class Eval(unittest.TestCase):
         self.assertEqual(plan["total_bytes"], sum(plan[name] for name in (
             "weight_bytes", "repack_bytes", "kv_bytes", "scratch_bytes", "session_bytes",
             "draft_bytes")))
+        said = call("plan", FIXTURE, "-v").stderr.decode()
+        for part in ("decode: ", "prefill: ", "probes of a few steps"):
+            self.assertIn(part, said)
+        self.assertIn("as requested", call("plan", FIXTURE, "-v", "-t", "1").stderr.decode())
+        self.assertNotIn("decode: ", call("plan", FIXTURE).stderr.decode())
         self.assertGreaterEqual(plan["kv_pages"] * plan["kv_page_tokens"], 64)
         self.assertIn(plan["limit"], ("system", "cgroup"))
         more = json.loads(call("plan", FIXTURE, "--ctx", "64", "--sessions", "4", "--memory",

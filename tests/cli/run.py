@@ -331,7 +331,7 @@ class Constrained(TinyModel):
         said = [json.loads(line) for line in done.stdout.decode().splitlines()]
         self.assertEqual([answer.get("text") for answer in said[:4]],
                          ['[1,"x"]', '"x"', "once", '"flag"'])
-        self.assertIn("one of", said[4]["error"])
+        self.assertIn("cannot be combined", said[4]["error"])
         self.assertIn("grammar must be a string", said[5]["error"])
 
     def test_refused(self):

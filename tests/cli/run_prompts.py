@@ -178,7 +178,8 @@ class Prompts(unittest.TestCase):
                  ({"prompt": "a", "raw": True, "tools": tools}, "tools needs a prompt"),
                  ({"prompt": "a", "parallel_tool_calls": 1}, "true or false"),
                  ({"prompt": "a", "response_format": 3}, "response_format"),
-                 ({"prompt": "a", "json_object": True, "response_format": {}}, "one of")]
+                 ({"prompt": "a", "json_object": True,
+                   "response_format": {"type": "json_object"}}, "cannot be combined")]
         path.write_text("".join(json.dumps(line) + "\n" for line, _ in wrong))
         done = call("run", model, "--prompts", path)
         self.assertEqual(done.returncode, FAILED)
@@ -190,7 +191,7 @@ class Prompts(unittest.TestCase):
                             ('"adapter":{"a":0.5}', 'unknown key "a" in an adapter'),
                             ('"adapter":{"name":"a","scale":2}', 'unknown key "scale"'),
                             ('"adapter":{"weight":2}', 'an adapter has no "name"'),
-                            ('"adapter":7', '{"name"'), ('"adapters":"a"', "an array of"),
+                            ('"adapter":7', '{"name"'), ('"adapters":"a"', "must be an array"),
                             ('"adapters":[["a"]]', "not an array")):
             answers = self.ask(['{"prompt":"once",' + value + "}"], "--adapter", f"a={self.one}",
                                status=FAILED)

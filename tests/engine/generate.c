@@ -172,7 +172,7 @@ static void ends_are_named(void **state) {
     run(&b, &request, &result);
     assert_int_equal(result.finish, AVO_FINISH_STOP_TOKEN);
     assert_int_equal(result.stop_token, stops[0]);
-    assert_int_equal(result.stop_index, -1);
+    assert_int_equal(result.stop_index, 0);
     assert_true(r.count <= 5);
     assert_int_equal(r.ids[r.count - 1], stops[0]);
 

@@ -163,14 +163,15 @@ static void stops_are_named(void **state) {
     assert_int_equal(h.bytes, early ? first : middle - 2);
     assert_int_equal(result.stop_token, -1);
     int32_t stop_token = whole.ids[6];
+    const int32_t stop_tokens[] = {stop_token == 1 ? 2 : 1, stop_token};
     request = request_for(&h);
     request.sampling = &sampling;
-    request.stop_tokens = &stop_token;
-    request.stop_token_count = 1;
+    request.stop_tokens = stop_tokens;
+    request.stop_token_count = 2;
     result = generate(&s, &request);
     assert_int_equal(result.finish, AVO_FINISH_STOP_TOKEN);
     assert_int_equal(result.stop_token, stop_token);
-    assert_int_equal(result.stop_index, -1);
+    assert_int_equal(result.stop_index, 1);
     assert_null(result.stop_string);
     stage_close(&s);
 }

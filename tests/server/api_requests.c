@@ -92,7 +92,7 @@ static taken_value taken(desk *desk, api_body body, const api_field *field, cons
     api_request *request = read_with(desk, body, field->name, value, &fault);
     if (request == NULL)
         fail_msg("%s: %s: %s", field->name, value, fault.text);
-    const size_t sizes[] = {sizeof(bool),   sizeof(uint32_t), sizeof(float),
+    const size_t sizes[] = {sizeof(bool),   sizeof(uint32_t), sizeof(float),       sizeof(double),
                             sizeof(double), sizeof(uint64_t), sizeof(const char *)};
     if (field->kind < FIELD_VALUE)
         memcpy(&got, (const char *)request + field->offset, sizes[field->kind]);
@@ -124,7 +124,7 @@ static void try_number(desk *desk, api_body body, const api_field *field) {
         else if (field->kind == FIELD_FLOAT)
             assert_true(got.real == (float)bound);
         else
-            assert_true(got.seconds == bound * 1e-3);
+            assert_true(got.seconds == bound * (field->kind == FIELD_SECONDS ? 1.0 : 1e-3));
         snprintf(text, sizeof(text), "%.17g", bound + (side == 0 ? -1.0 : 1.0) * fmax(1.0, bound));
         refused(desk, body, field, text);
     }
@@ -160,6 +160,7 @@ static void try_field(desk *desk, api_body body, const api_field *field) {
     case FIELD_U32:
     case FIELD_SEED:
     case FIELD_FLOAT:
+    case FIELD_SECONDS:
     case FIELD_MILLISECONDS:
         try_number(desk, body, field);
         break;
@@ -384,7 +385,7 @@ static void test_sampling(void **state) {
     api_request *g = good(desk, BODY_COMPLETION,
                           "{\"prompt\":\"a\",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":-1,"
                           "\"min_p\":0.1,\"repeat_penalty\":1.5,\"seed\":7,\"logit_bias\":{\"5\":2,"
-                          "\"6\":-100},\"stop\":[\"x\",\"\",\"yz\"],\"stop_token_ids\":[3,4]}");
+                          "\"6\":-100},\"stop\":[\"x\",\"yz\"],\"stop_token_ids\":[3,4]}");
     assert_true(g->sampling.temperature == 0.5f && g->sampling.top_p == 0.9f);
     assert_true(g->sampling.repetition_penalty == 1.5f && g->sampling.min_p == 0.1f);
     assert_int_equal(g->sampling.top_k, 0);

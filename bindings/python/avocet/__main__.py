@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import tempfile
 import time
 import unicodedata
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def answer_of(model: Model, result: Result, top_logprobs: int, adapters: Adapter
         record["embedding"] = [number(value) for value in result.embedding.tolist()]
     record["finish_reason"] = "tool_calls" if "tool_calls" in record else \
         FINISH_NAMES.get(result.finish, result.finish)
-    record["stop_reason"] = result.stop_string
+    record["stop_reason"] = result.stop_reason
     record["usage"] = {"prompt_tokens": result.prompt_tokens,
                        "completion_tokens": result.new_tokens,
                        "total_tokens": result.prompt_tokens + result.new_tokens,
@@ -234,7 +235,7 @@ def generate(flags, model: Model, engine: Engine, ids, uses, sampling, record: R
         before = time.monotonic()
         try:
             record.result = session.generate(
-                ids, max_tokens=flags.max_new_tokens, sampling=sampling, stop=flags.stop,
+                ids, max_tokens=flags.max_new_tokens or None, sampling=sampling, stop=flags.stop,
                 stop_tokens=stop_tokens, ignore_end=flags.ignore_eos, on_token=on_token,
                 on_prefill=on_prefill, grammar=rules)
         finally:
@@ -403,7 +404,7 @@ def run_many(flags) -> int:
         sampling = sampling_of(model, flags)
         flags.stop_tokens = stop_tokens_of(model, flags)
         adapters = open_adapters(flags, model)
-        defaults = dict(sampling=sampling, max_tokens=flags.max_new_tokens, stop=flags.stop,
+        defaults = dict(sampling=sampling, max_tokens=flags.max_new_tokens or None, stop=flags.stop,
                         stop_tokens=flags.stop_tokens, ignore_end=flags.ignore_eos,
                         special=flags.special, grammar=grammar_of(model, flags), adapters=adapters,
                         system=flags.system, raw=flags.raw or not has_template(model))
@@ -441,6 +442,11 @@ def tracing(flags) -> Iterator[Optional[Telemetry]]:
     if flags.trace is None:
         yield None
         return
+    # A file that cannot be written is better known before the answer than after it.
+    with tempfile.NamedTemporaryFile(dir=os.path.dirname(flags.trace) or "."):
+        pass
+    if os.path.isdir(flags.trace):
+        raise IsADirectoryError(f"{flags.trace}: is a folder")
     with Telemetry(spans_max=TRACE_SPANS, hardware=True) as telemetry:
         with telemetry.tracing():
             yield telemetry

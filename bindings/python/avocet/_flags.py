@@ -60,6 +60,26 @@ def _adapter(text: str) -> Tuple[str, str, float]:
     return name, path, 1.0
 
 
+_DEVICES = ("auto", "cpu", "ref", "avx2", "avx512", "amx", "neon", "cuda")
+
+
+def _device(text: str) -> str:
+    """DEVICE or DEVICE:PARAMETERS; whether it is there, the library says."""
+    if text.partition(":")[0] not in _DEVICES:
+        raise argparse.ArgumentTypeError(f"'{text}' must be one of {', '.join(_DEVICES)}")
+    return text
+
+
+class _Choice(argparse.Action):
+    """One of the words that the metavar shows, "auto|on|off"."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        words = str(self.metavar).split("|")
+        if values not in words:
+            parser.error(f"{option_string}: '{values}' must be one of {', '.join(words)}")
+        setattr(namespace, self.dest, values)
+
+
 _U32 = _whole(0, 2 ** 32 - 1)
 
 
@@ -83,13 +103,14 @@ def _add_engine(add) -> None:
     add("-t", "--threads", type=lambda text: 0 if text == "auto" else _U32(text), default=0,
         metavar="N|auto")
     add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="context in tokens")
-    add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
-    add("--device", choices=("auto", "cpu", "ref", "avx2", "avx512", "amx", "neon"))
-    add("--isa", dest="device", choices=("ref", "avx2", "avx512", "amx", "neon"),
+    add("--kv-type", action=_Choice, metavar="f32|f16|bf16|int8|fp8")
+    add("--device", type=_device, metavar="|".join(_DEVICES),
+        help="device, or DEVICE:PARAMETERS (default: AVO_DEVICE, else auto)")
+    add("--isa", dest="device", type=_device, metavar="|".join(_DEVICES),
         help="older name of --device")
-    add("--huge-pages", choices=("auto", "on", "off"))
-    add("--numa", choices=("first-touch", "interleave", "off"))
-    add("--pin", choices=("none", "core", "node"))
+    add("--huge-pages", action=_Choice, metavar="auto|on|off")
+    add("--numa", action=_Choice, metavar="first-touch|interleave|off")
+    add("--pin", action=_Choice, metavar="none|core|node")
     add("--lock", action="store_true", help="lock the weights in memory")
     add("--adapter-rank", type=_whole(1, 2048), default=0, metavar="N",
         help="largest sum of adapter ranks of one request")
@@ -103,7 +124,7 @@ def _add_engine(add) -> None:
         "first N layers of the model itself")
     add("--draft-heads", metavar="FILE[,FILE]|none",
         help="draft heads of the model: EAGLE, Medusa or distilled layers")
-    add("--draft-controller", choices=("cost", "fixed", "step", "rate", "ema"),
+    add("--draft-controller", action=_Choice, metavar="cost|fixed|step|rate|ema",
         help="who decides how many drafts are verified (default: cost)")
     add("-v", "--verbose", action="store_true",
         help="print to standard error which device was chosen and why")
@@ -118,7 +139,7 @@ def _add_many(add) -> None:
         help="with --prompts: requests computed together (default 8)")
     add("--kv-tokens", type=_whole(0, 2 ** 64 - 1), default=0, metavar="N",
         help="with --prompts: tokens in the KV pool")
-    add("--cores", choices=("mixed", "static", "adaptive"),
+    add("--cores", action=_Choice, metavar="mixed|static|adaptive",
         help="with --prompts: decode and prefill on dedicated threads")
     add("--prefill-threads", type=_U32, default=0, metavar="N",
         help="with --cores: prefill threads")
@@ -142,7 +163,7 @@ def run_parser() -> argparse.ArgumentParser:
     add("-a", "--adapter", action="append", default=[], type=_adapter,
         metavar="NAME=PATH[:SCALE]", help="may be repeated: all apply unless a line of --prompts "
         "selects")
-    add("--adapter-type", choices=("q8", "f16", "f32"))
+    add("--adapter-type", action=_Choice, metavar="q8|f16|f32")
     _add_many(add)
     add("--json", action="store_true", help="one JSON object instead of streaming text")
     add("--json-schema", metavar="FILE|TEXT", help="constrain the answer to this JSON schema")

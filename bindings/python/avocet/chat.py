@@ -79,7 +79,7 @@ class ChatRequest(Owned):
     _close = "avo_chat_request_close"
 
     def __init__(self, model: "Model", body: Union[Mapping[str, object], str, bytes], *,
-                 sampling: Optional[Sampling] = None, max_tokens: int = 0,
+                 sampling: Optional[Sampling] = None, max_tokens: Optional[int] = None,
                  stop: Sequence[str] = (), stop_tokens: Sequence[int] = (),
                  ignore_end: bool = False, special: bool = False,
                  grammar: Optional[Grammar] = None, adapters: Optional[NamedAdapters] = None,
@@ -202,11 +202,14 @@ def _json_of(body) -> bytes:
 
 
 def _defaults_of(sampling, max_tokens, stop, stop_tokens, ignore_end, special, rules):
+    if max_tokens == 0:
+        raise ValueError("max_tokens is 0, must be at least 1, or None for no limit")
     texts = texts_of("stop", stop)
     ids, count, held = ids_of(stop_tokens)
     struct = struct_of(sampling)
     defaults = _abi.Request(
-        max_new_tokens=max_tokens, ignore_end=ignore_end, text_flags=_SPECIAL if special else 0,
+        max_new_tokens=0 if max_tokens is None else max_tokens, ignore_end=ignore_end,
+        text_flags=_SPECIAL if special else 0,
         stop=(ctypes.c_char_p * len(texts))(*texts), stop_count=len(texts), stop_tokens=ids,
         stop_token_count=count, grammar=rules)
     if struct is not None:

@@ -2,7 +2,7 @@
 import contextlib
 import ctypes
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._arguments import items, must_be, path_of, text_of, texts_of
@@ -47,7 +47,8 @@ class Token:
 @dataclass
 class Result:
     """A whole answer, with its times. `stop_token` and `stop_string` name the stop that ended it,
-    None where something else did; `stop_index` is the string's place in the request's `stop`."""
+    None where something else did; `stop_index` is the place of the string in the request's `stop`,
+    or of the token in its `stop_tokens`."""
     text: str
     tokens: List[Token]
     finish: str
@@ -67,6 +68,13 @@ class Result:
     embedding: Optional["numpy.ndarray"] = None  # float32, where pooling is wanted
     drafted_tokens: int = 0  # draft tokens that were verified,
     accepted_tokens: int = 0  # and of these accepted
+
+    @property
+    def stop_reason(self) -> Union[str, int, None]:
+        """The stop of the request that ended the answer: its string, or the token id; None where
+        something else did, such as the model's own end."""
+        named = self.finish == "stop_token" and self.stop_index is not None
+        return self.stop_token if named else self.stop_string
 
     @classmethod
     def _of(cls, result: _abi.Result, tokens: List[Token], prompt: List[Token]) -> "Result":
@@ -374,19 +382,23 @@ class Session(Owned):
         with self.engine._mine():
             call(library.avo_session_restore, self.handle, path_of("path", path))
 
-    def generate(self, tokens: Sequence[int] = (), *, max_tokens: int = 0,
+    def generate(self, tokens: Sequence[int] = (), *, max_tokens: Optional[int] = None,
                  sampling: Optional[Sampling] = None, stop: Sequence[str] = (),
                  stop_tokens: Sequence[int] = (), ignore_end: bool = False,
                  on_token: Optional[Callable[[Token], Optional[bool]]] = None,
                  grammar: GrammarLike = None, schema: SchemaLike = None,
                  on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None,
                  speculation: Optional[str] = None, draft_tokens: int = 0) -> Result:
-        """Appends tokens (none: goes on with the answer) and generates. `on_token` sees each token
+        """Appends tokens (none: goes on with the answer) and generates at most `max_tokens` (None:
+        until the context is full; a session cannot compute a prompt alone, as 0 would ask for).
+        `on_token` sees each token
         as it comes; returning False ends the answer, an exception (and so Ctrl-C) ends it and is
         raised here. `on_prefill` sees how many of the tokens are computed, of how many, and may
         end it likewise. `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer
         may be. `speculation` and `draft_tokens`: as the engine's, within what it was opened
         with."""
+        if max_tokens == 0:
+            raise ValueError("max_tokens is 0, must be at least 1, or None for no limit")
         bound = grammar_of(self.engine.model, grammar, schema)
         rules = None if bound is None else bound.handle
         array, count, _keep = ids_of(tokens)
@@ -407,7 +419,8 @@ class Session(Owned):
 
         struct = struct_of(sampling)
         request = _abi.Request(
-            tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
+            tokens=array, token_count=count, stop=stops,
+            max_new_tokens=0 if max_tokens is None else max_tokens,
             stop_count=len(texts), stop_tokens=stop_array, stop_token_count=stop_count,
             ignore_end=ignore_end, on_event=_abi.EVENT(see), draft_tokens=draft_tokens,
             speculate=None if speculation is None else text_of("speculation", speculation),

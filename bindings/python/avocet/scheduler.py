@@ -34,13 +34,15 @@ class Request:
     (adapter, weight). `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer may
     be; a Grammar is compiled once, the others with every request. `prompt_logprobs`: the result has
     the prompt's tokens, each with its logprob given those before it (the first has NaN) and
-    sampling's top_logprobs. `answer=False` computes the prompt alone; `pooling` ("mean" or "last",
+    sampling's top_logprobs. `max_tokens` None: until the context is full; 0, or
+    `answer=False`, computes the prompt alone, without an answer (messages refuse 0);
+    `pooling` ("mean" or "last",
     see Scheduler.embed) needs that. `speculation` ("off", "auto" or draft sources) and
     `draft_tokens` stay within what the engine was opened with."""
     prompt: Optional[Prompt] = None
     messages: Optional[Sequence[Mapping[str, object]]] = None
     adapters: Sequence[Union[AdapterLike, NameLike]] = ()
-    max_tokens: int = 0
+    max_tokens: Optional[int] = None
     sampling: Optional[Sampling] = None
     stop: Sequence[str] = ()
     stop_tokens: Sequence[int] = ()
@@ -616,12 +618,16 @@ def _named(name: str, text: Optional[str]) -> Optional[bytes]:
 def _struct_of(model, request: Request):
     """The C structure, and a list of what must stay alive until it was submitted."""
     struct = _abi.Request(
-        max_new_tokens=request.max_tokens, ignore_end=request.ignore_end,
+        max_new_tokens=0 if request.max_tokens is None else request.max_tokens,
+        ignore_end=request.ignore_end,
         tenant=_named("tenant", request.tenant), tenant_weight=request.tenant_weight,
         priority=request.priority, first_token_deadline=request.first_token_deadline,
         deadline=request.deadline, cache_salt=_named("cache_salt", request.cache_salt),
-        prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer,
+        prompt_logprobs=request.prompt_logprobs,
+        no_answer=not request.answer or request.max_tokens == 0,
         speculate=_named("speculation", request.speculation), draft_tokens=request.draft_tokens)
+    if request.max_tokens == 0 and request.messages is not None:
+        raise ValueError("max_tokens is 0, must be at least 1 for messages, or None for no limit")
     if not (request.pooling is None or isinstance(request.pooling, str)) or \
             request.pooling not in _POOLING:
         raise ValueError(f"pooling must be \"mean\" or \"last\", not {request.pooling!r}")

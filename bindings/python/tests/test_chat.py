@@ -1,7 +1,9 @@
 """Conversations: tools, formats, reasoning, streams."""
 import gc
 import json
+import os
 import re
+import subprocess
 import weakref
 
 import pytest
@@ -126,7 +128,8 @@ def test_requests_run_together(chat):
     ({"response_format": {"type": "xml"}}, "xml"),
     ({"temprature": 1}, 'did you mean "temperature"'),
     ({"parallel_tool_calls": 1}, "true or false"), ({"prompt": "a"}, "one of"),
-    ({"json_object": True, "grammar": "x"}, "one of"), ({"adapter": "none"}, "not loaded")])
+    ({"json_object": True, "grammar": "x"}, "cannot be combined"),
+    ({"adapter": "none"}, "not loaded")])
 def test_wrong_requests_say_why(chat, keys, text):
     with pytest.raises(avocet.AvocetError, match=text):
         chat.chat(SAID, **keys)
@@ -170,16 +173,63 @@ def test_every_status_has_a_class():
     assert avocet.AvocetError not in {errors.exception_of(status) for status in texts}
 
 
-def test_refuses_and_accepts_what_other_interfaces_do(chat):
+def test_refuses_and_accepts_what_other_interfaces_do(chat, chat_model_path, tmp_path):
     """tests/chat/interfaces.py asks HTTP and `run --prompts` for the same."""
-    def ask(members):
-        fields = request_cases.request(members)
-        return chat.chat(fields.pop("messages"), **fields)
-    for members, text in request_cases.REFUSED:
-        with pytest.raises(errors.ArgumentError, match=re.escape(text)):
-            ask(members)
-    for members in request_cases.ACCEPTED:
-        assert ask(members).prompt_tokens > 0
+    def errors_of(bodies):
+        for body in bodies:
+            try:
+                avocet.ChatRequest(chat, body)
+                yield None
+            except errors.AvocetError as error:
+                yield str(error)
+    cases = [(request_cases.request(members), text) for members, text in request_cases.REFUSED]
+    cases += [({"prompt": "a", "raw": True, **members}, text)
+              for members, text in request_cases.RAW_REFUSED]
+    cases += [(request_cases.request(members), text)
+              for members, _, text in request_cases.DIFFERENT]
+    for (body, text), error in zip(cases, errors_of([body for body, _ in cases])):
+        assert (error is None) == (text is None) and (text or "") in (error or ""), body
+    accepted = [request_cases.request(members) for members in request_cases.ACCEPTED]
+    accepted += [{"prompt": "a", "raw": True, **members} for members in request_cases.RAW_ACCEPTED]
+    with avocet.Engine(chat, threads=1) as engine, avocet.Scheduler(engine) as scheduler:
+        for result in scheduler.batch([avocet.ChatRequest(chat, body) for body in accepted]):
+            assert isinstance(result, avocet.ChatResult) and result.prompt_tokens > 0, result
+    program = os.environ.get("AVOCET")
+    if not program:
+        return
+    (tmp_path / "lines").write_text("".join(json.dumps(body) + "\n" for body, _ in cases))
+    done = subprocess.run([program, "run", chat_model_path, "--prompts", tmp_path / "lines"],
+                          capture_output=True, timeout=120, check=False)
+    for number, (line, error) in enumerate(zip(done.stdout.splitlines(), errors_of(
+            [body for body, _ in cases])), 1):
+        assert json.loads(line).get("error") == (error and f"line {number}: {error}")
+
+
+def test_no_tokens(chat):
+    """max_tokens 0 computes the prompt alone, and is refused where that cannot be."""
+    with avocet.Engine(chat, threads=1) as engine:
+        with engine.session() as session, pytest.raises(ValueError, match="max_tokens is 0"):
+            session.generate([5], max_tokens=0)
+        with avocet.Scheduler(engine) as scheduler:
+            result = scheduler.generate(prompt="ab", max_tokens=0)
+            assert (result.new_tokens, result.finish) == (0, "length")
+            with pytest.raises(ValueError, match="max_tokens is 0"):
+                scheduler.generate(messages=SAID, max_tokens=0)
+            with pytest.raises(errors.ArgumentError, match="max_tokens is 0, must be 1"):
+                scheduler.chat(SAID, max_tokens=0)
+    with pytest.raises(ValueError, match="max_tokens is 0"):
+        avocet.ChatRequest(chat, {"messages": SAID}, max_tokens=0)
+
+
+def test_stop_reasons(chat):
+    with avocet.Engine(chat, threads=1) as engine, avocet.Scheduler(engine) as scheduler:
+        asked = dict(prompt="ab", max_tokens=6, ignore_end=True)
+        whole = scheduler.generate(**asked)
+        token = whole.tokens[2].id
+        assert whole.stop_reason is None
+        assert scheduler.generate(**asked, stop_tokens=[token]).stop_reason == token
+        text = whole.text[1:3]
+        assert scheduler.generate(**asked, stop=[text]).stop_reason == text
 
 
 def test_roles_of_plain_requests(chat):

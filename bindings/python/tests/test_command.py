@@ -35,6 +35,21 @@ def command(*arguments, given=""):
                           text=True, timeout=PATIENCE, check=False)
 
 
+def test_values_of_flags_are_those_of_the_command():
+    """What the help says that each takes: N, X, auto|on|off."""
+    def values(text):
+        options = text[text.lower().index("options:"):text.lower().index("examples:")]
+        return dict(re.findall(r"^ {2,6}(?:-\w(?: \S+)?, )?--([a-z-]+)(?: (\S+))?(?:  |$)", options,
+                               re.M))
+    theirs, ours = (ask("run", "--help").stdout for ask in (command, call))
+    for text in (theirs, ours):
+        assert values(text)["device"].startswith("auto|cpu|ref|")
+    ours = {name: value for name, value in values(ours).items()
+            if name not in ("help", "telemetry")}
+    assert ours == {name: value for name, value in values(theirs).items()
+                    if name not in ("help", "telemetry")}
+
+
 def test_flags_are_those_of_the_command():
     """By the same names, long and short."""
     def flags(text):

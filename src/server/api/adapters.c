@@ -130,22 +130,27 @@ static bool is_list(const json_value *value, const char *param, api_fault *fault
     return true;
 }
 
+static bool read_use(const json_value *item, api_request *r, const char **name, double *weight,
+                     api_fault *fault) {
+    chat_fault wrong = {0};
+    text_view text = {"", 0};
+    if (!chat_adapter_read(item, &text, weight, &wrong))
+        return fault_from_chat(fault, &wrong);
+    *name = arena_copy_text(&r->arena, text.data, text.size);
+    return *name != NULL || fault_no_memory(fault);
+}
+
 static bool read_weighted(api *api, const json_value *list, const server_key *key, api_request *r,
                           api_fault *fault) {
-    if (!is_list(list, "adapters", fault))
+    const json_value *one = api_field_of(r, "adapter");
+    if (one != NULL && list != NULL)
+        return FAULT_FIELD(fault, "adapter", "give \"adapter\" or \"adapters\", not both");
+    if (list != NULL && !is_list(list, "adapters", fault))
         return false;
-    for (size_t i = 0; i < list->array.count; i++) {
-        const json_value *item = &list->array.items[i];
-        const json_value *name = json_find(item, "name");
-        const json_value *weight = json_find(item, "weight");
+    for (size_t i = 0; i < (one != NULL ? 1 : list->array.count); i++) {
         const char *text = NULL;
         double number = 1.0;
-        if (name == NULL)
-            return fault_set(fault, 400, "adapters", "missing_required_parameter",
-                             "adapters: an entry must be an object with a name");
-        if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &r->arena, &text, fault) ||
-            (weight != NULL &&
-             !api_read_number(weight, "adapters", CHAT_ADAPTER_WEIGHT, &number, fault)))
+        if (!read_use(one != NULL ? one : &list->array.items[i], r, &text, &number, fault))
             return false;
         if (number == 0.0 && adapter_known(api, text) && server_key_allows_adapter(key, text))
             continue;
@@ -236,19 +241,19 @@ static bool add_defaults(api *api, const server_key *key, api_request *r, api_fa
 bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *fault) {
     const char *base = api->options->model_name;
     const json_value *weighted = api_field_of(r, "adapters"), *numbered = api_field_of(r, "lora");
+    bool named = weighted != NULL || api_field_of(r, "adapter") != NULL;
     if (r->model == NULL || r->model[0] == '\0')
         r->model = base; /* outlives all requests */
     bool chosen = strcmp(r->model, base) != 0;
     if (chosen && !add_adapter(api, r->model, 1.0, "model", key, r, fault))
         return false;
-    if ((weighted != NULL || numbered != NULL) && chosen)
-        return FAULT_FIELD(fault, weighted != NULL ? "adapters" : "lora",
-                           "model already selects an adapter");
-    if (weighted != NULL && !read_weighted(api, weighted, key, r, fault))
+    if ((named || numbered != NULL) && chosen)
+        return FAULT_FIELD(fault, named ? "adapters" : "lora", "model already selects an adapter");
+    if (named && !read_weighted(api, weighted, key, r, fault))
         return false;
     if (numbered != NULL && !read_numbered(api, numbered, key, r, fault))
         return false;
-    if (!chosen && weighted == NULL && numbered == NULL && !add_defaults(api, key, r, fault))
+    if (!chosen && !named && numbered == NULL && !add_defaults(api, key, r, fault))
         return false;
     bool adapted = false; /* with next to no weight the base answers */
     for (size_t i = 0; i < r->submit.named_adapter_count; i++)

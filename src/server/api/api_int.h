@@ -84,7 +84,7 @@ struct api_request {
 
     uint32_t n;       /* answers of each prompt that are told */
     uint32_t best_of; /* that are computed */
-    bool logprobs, echo, stream, include_usage, base64, normalize;
+    bool logprobs, echo, stream, include_usage, base64, normalize, json_object;
     uint32_t dimensions; /* 0: all */
     const char *grammar, *instructions, *pooling, *encoding_format, *reasoning_format;
     const char *tools_json, *tool_choice_json, *format_json, *metadata_json; /* said back */

@@ -53,72 +53,15 @@ bool api_read_number(const json_value *value, const char *param, double minimum,
            fault_from_chat(fault, &wrong);
 }
 
-/* What a client may send although it does not want it. */
-static bool asks_nothing(const json_value *value) {
-    switch (value->kind) {
-    case JSON_BOOLEAN:
-        return !value->boolean;
-    case JSON_STRING:
-        return value->string.size == 0 || text_is(value->string, "disabled") ||
-               text_is(value->string, "none");
-    case JSON_ARRAY:
-        return value->array.count == 0;
-    case JSON_OBJECT:
-        return value->object.count == 0;
-    default:
-        return value->kind == JSON_NULL;
-    }
-}
-
 /* ---- The table ---- */
-
-static bool read_integer(const api_field *field, const json_value *value, int64_t *out,
-                         api_fault *fault) {
-    bool whole = field->minimum <= -9.2e18; /* any int64 */
-    return api_read_integer(value, field->name, whole ? INT64_MIN + 1 : (int64_t)field->minimum,
-                            whole ? INT64_MAX : (int64_t)field->maximum, out, fault);
-}
 
 static bool read_field(const api_field *field, const json_value *value, api_request *request,
                        api_fault *fault) {
-    void *at = (char *)request + field->offset;
-    int64_t integer = 0;
-    double number = 0.0;
+    const chat_field shared = {field->name,    field->kind,   field->minimum,
+                               field->maximum, field->offset, field->text};
     chat_fault wrong = {0};
-    switch (field->kind) {
-    case FIELD_BOOLEAN:
-        return chat_boolean_read(value, field->name, at, &wrong) || fault_from_chat(fault, &wrong);
-    case FIELD_U32:
-        if (!read_integer(field, value, &integer, fault))
-            return false;
-        *(uint32_t *)at = integer < 0 ? 0 : (uint32_t)integer;
-        return true;
-    case FIELD_SEED:
-        if (!read_integer(field, value, &integer, fault))
-            return false;
-        if (integer != -1)
-            *(uint64_t *)at = (uint64_t)integer;
-        return true;
-    case FIELD_FLOAT:
-    case FIELD_MILLISECONDS:
-        if (!api_read_number(value, field->name, field->minimum, field->maximum, &number, fault))
-            return false;
-        if (field->kind == FIELD_FLOAT)
-            *(float *)at = (float)number;
-        else
-            *(double *)at = number * 1e-3;
-        return true;
-    case FIELD_STRING:
-        return api_read_string(value, field->name, (size_t)field->maximum, &request->arena, at,
-                               fault);
-    case FIELD_VALUE:
-    case FIELD_IGNORED:
-        return true;
-    case FIELD_REFUSED:
-        break;
-    }
-    return asks_nothing(value) || fault_set(fault, 400, field->name, "unsupported_parameter",
-                                            "%s is not supported: %s", field->name, field->text);
+    return chat_field_read(&shared, value, request, &request->arena, &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 static bool require(const json_value *object, api_body body, api_fault *fault) {

@@ -4,7 +4,7 @@
 #ifndef AVO_SERVER_API_FIELDS_H
 #define AVO_SERVER_API_FIELDS_H
 
-#include "chat/chat.h"
+#include "chat/fields.h"
 #include "server/api/schema.h"
 
 /* ---- What is wrong with a request ---- */
@@ -43,22 +43,10 @@ typedef enum api_body {
 } api_body;
 #define BODY_ANSWERS (BODY_CHAT | BODY_COMPLETION | BODY_RESPONSE | BODY_MESSAGE)
 
-typedef enum api_kind {
-    FIELD_BOOLEAN,      /* bool */
-    FIELD_U32,          /* uint32_t; a negative number is 0 */
-    FIELD_FLOAT,        /* float */
-    FIELD_MILLISECONDS, /* double, in seconds */
-    FIELD_SEED,         /* uint64_t; -1 leaves it as it is */
-    FIELD_STRING,       /* const char *, terminated; `maximum` bytes at most */
-    FIELD_VALUE,        /* read by code of its own (api_field_of); `schema` says what it may be */
-    FIELD_IGNORED,      /* accepted without effect, as its meaning allows */
-    FIELD_REFUSED       /* 400 unless absent, null, false or empty: what it asks for is not there */
-} api_kind;
-
 typedef struct api_field {
     const char *name;
     uint32_t bodies; /* api_body, together */
-    api_kind kind;
+    chat_field_kind kind;
     double minimum, maximum;
     size_t offset;        /* in api_request */
     const schema *schema; /* of FIELD_VALUE; else NULL */

@@ -10,14 +10,13 @@
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096
 #define API_GRAMMARS_BYTES_MAX                                                                     \
-    ((uint64_t)256 << 20)         /* compiled ones that are kept, with their masks */
-#define API_CHOICES_MAX       128 /* of one prompt; server_options.choices_max may say less */
+    ((uint64_t)256 << 20) /* compiled ones that are kept, with their masks */
+#define API_CHOICES_MAX                                                                            \
+    CHAT_CHOICES_MAX /* of one prompt; server_options.choices_max may say less */
 #define API_PROMPTS_MAX       2048
 #define API_ANSWERS_MAX       4096 /* of all prompts together */
 #define API_IN_FLIGHT_MAX     32   /* of one request at once: long lists leave room for others */
 #define API_FIELDS_MAX        256  /* of the table */
-#define API_BIAS_MAX          1024
-#define API_BIAS_FORBIDS      -100.0
 #define API_TRACE_SECONDS_MAX 60.0
 #define API_TRACE_SPANS_MAX   1000000u /* 40 MB, and some 150 as text */
 #define API_ADAPTERS_KNOWN    16384    /* numbered for /lora-adapters */

@@ -35,7 +35,8 @@
 #define CHOICE_END                                                                                 \
     {"finish_reason", SCHEMA(.values = "stop,length,tool_calls,null")},                            \
         {"stop_reason",                                                                            \
-         SCHEMA(.description = "the stop text, or deadline, or context", .types = "string,null")}, \
+         SCHEMA(.description = "the stop text, the id of the stop token, deadline or context",     \
+                .types = "integer,string,null")},                                                  \
     {                                                                                              \
         "seed", INTEGER                                                                            \
     }
@@ -167,6 +168,7 @@ static void write_schema(json_writer *w, const api_field *field) {
         json_member_fixed(w, "maximum", field->maximum, 0);
         break;
     case FIELD_FLOAT:
+    case FIELD_SECONDS:
     case FIELD_MILLISECONDS:
         write_types(w, "number,null");
         json_member_number(w, "minimum", field->minimum);

@@ -6,7 +6,6 @@
 #include "server/keys.h"
 #include "spec/spec.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,52 +36,15 @@ bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault 
 
 /* ---- Sampling ---- */
 
-static bool read_bias(const api *api, const json_value *value, api_request *r, api_fault *fault) {
-    if (value->kind != JSON_OBJECT)
-        return fault_set(fault, 400, "logit_bias", "invalid_type",
-                         "logit_bias must be an object, found %s", json_kind_name(value->kind));
-    size_t count = value->object.count;
-    if (count > API_BIAS_MAX)
-        return FAULT_FIELD(fault, "logit_bias", "logit_bias has %zu tokens, must have at most %d",
-                           count, API_BIAS_MAX);
-    avo_logit_bias *bias = arena_take_array(&r->arena, count + 1, sizeof(*bias));
-    if (bias == NULL)
-        return fault_no_memory(fault);
-    for (size_t i = 0; i < count; i++) {
-        const json_member *member = &value->object.members[i];
-        uint64_t token = 0;
-        bool number = member->key.size > 0 && member->key.size <= 10;
-        for (size_t c = 0; number && c < member->key.size; c++) {
-            number = member->key.data[c] >= '0' && member->key.data[c] <= '9';
-            token = token * 10 + (uint64_t)(member->key.data[c] - '0');
-        }
-        if (!number || token >= api->info.vocabulary)
-            return FAULT_FIELD(fault, "logit_bias",
-                               "logit_bias: \"%.*s\" is not a token id (0 to %u)",
-                               TEXT_ARGUMENT(member->key), api->info.vocabulary - 1);
-        double added = 0.0;
-        if (!api_read_number(&member->value, "logit_bias", -1e9, 1e9, &added, fault))
-            return false;
-        bias[i] =
-            (avo_logit_bias){(int32_t)token, added <= API_BIAS_FORBIDS ? -INFINITY : (float)added};
-    }
-    r->sampling.bias = bias;
-    r->sampling.bias_count = count;
-    return true;
+static bool read_bias(const api *api, api_request *r, api_fault *fault) {
+    const json_value *bias = api_field_of(r, "logit_bias");
+    chat_fault wrong = {0};
+    return bias == NULL ||
+           chat_bias_read(bias, api->info.vocabulary, &r->arena, &r->sampling, &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 /* ---- What is told ---- */
-
-static bool read_chat_logprobs(api_request *r, api_fault *fault) {
-    const json_value *logprobs = api_field_of(r, "logprobs");
-    if (logprobs != NULL && logprobs->kind != JSON_BOOLEAN)
-        return fault_set(fault, 400, "logprobs", "invalid_type",
-                         "logprobs must be true or false, found %s",
-                         json_kind_name(logprobs->kind));
-    r->logprobs = logprobs != NULL && logprobs->boolean;
-    return r->logprobs || r->sampling.top_logprobs == 0 ||
-           FAULT_FIELD(fault, "top_logprobs", "top_logprobs needs logprobs: true");
-}
 
 static bool read_response_logprobs(api_request *r, api_fault *fault) {
     const json_value *include = api_field_of(r, "include");
@@ -99,23 +61,11 @@ static bool read_response_logprobs(api_request *r, api_fault *fault) {
 }
 
 static bool read_logprobs(api_request *r, api_fault *fault) {
-    if (r->body == BODY_CHAT)
-        return read_chat_logprobs(r, fault);
+    chat_fault wrong = {0};
     if (r->body == BODY_RESPONSE)
         return read_response_logprobs(r, fault);
-    const json_value *logprobs = api_field_of(r, "logprobs");
-    if (logprobs == NULL)
-        return true;
-    if (logprobs->kind == JSON_BOOLEAN) { /* some clients mix both endpoints up */
-        r->logprobs = logprobs->boolean;
-        return true;
-    }
-    int64_t count = 0;
-    if (!api_read_integer(logprobs, "logprobs", 0, AVO_TOP_LOGPROBS_MAX, &count, fault))
-        return false;
-    r->logprobs = true;
-    r->sampling.top_logprobs = (uint32_t)count;
-    return true;
+    return chat_logprobs_read(api_field_of(r, "logprobs"), &r->logprobs, &r->sampling, &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 /* llama.cpp's words. */
@@ -157,16 +107,20 @@ static bool read_stop(const char *param, api_request *r, api_fault *fault) {
     return true;
 }
 
+/* By both of its names; stop_token_ids counts where both are given. */
 static bool read_stop_tokens(const api *api, api_request *r, api_fault *fault) {
-    const json_value *value = api_field_of(r, "stop_token_ids");
-    chat_fault wrong = {0};
-    int32_t *tokens = NULL;
-    if (value == NULL)
-        return true;
-    if (!chat_ids_read(value, "stop_token_ids", api->info.vocabulary, REQUEST_STOP_TOKENS_MAX,
-                       &r->arena, &tokens, &r->submit.stop_token_count, &wrong))
-        return fault_from_chat(fault, &wrong);
-    r->submit.stop_tokens = tokens;
+    static const char *const names[] = {"stop_tokens", "stop_token_ids"};
+    for (size_t i = 0; i < 2; i++) {
+        const json_value *value = api_field_of(r, names[i]);
+        chat_fault wrong = {0};
+        int32_t *tokens = NULL;
+        if (value == NULL)
+            continue;
+        if (!chat_ids_read(value, names[i], api->info.vocabulary, REQUEST_STOP_TOKENS_MAX,
+                           &r->arena, &tokens, &r->submit.stop_token_count, &wrong))
+            return fault_from_chat(fault, &wrong);
+        r->submit.stop_tokens = tokens;
+    }
     return true;
 }
 
@@ -229,16 +183,6 @@ static bool check_speculation(const api_request *r, api_fault *fault) {
 
 /* ---- Conversations and prompts ---- */
 
-static bool read_modalities(const api_request *r, api_fault *fault) {
-    const json_value *list = api_field_of(r, "modalities");
-    for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++)
-        if (list->array.items[i].kind != JSON_STRING ||
-            !text_is(list->array.items[i].string, "text"))
-            return fault_set(fault, 400, "modalities", "unsupported_parameter",
-                             "modalities: only text is supported");
-    return true;
-}
-
 static chat_dialect dialect_of(api_body body) {
     return body == BODY_RESPONSE                        ? CHAT_RESPONSES
            : body == BODY_MESSAGE || body == BODY_COUNT ? CHAT_MESSAGES
@@ -294,8 +238,6 @@ static bool read_conversation(api *api, api_request *r, api_fault *fault) {
                               .constraint = r->constraint};
     chat_prompt prompt;
     chat_fault wrong = {0};
-    if (!read_modalities(r, fault))
-        return false;
     if (!read_turns(r, &turns, &wrong) ||
         !chat_prompt_read(api->format, &turns, &settings, &r->arena, &prompt, &wrong))
         return fault_from_chat(fault, &wrong);
@@ -311,15 +253,19 @@ static bool read_conversation(api *api, api_request *r, api_fault *fault) {
 static bool read_constraint(api_request *r, api_fault *fault) {
     const json_value *format = api_field_of(r, "response_format");
     const json_value *text = api_field_of(r, "text");
-    const char *param = "response_format";
+    chat_constraint_source source = {.param = "response_format",
+                                     .grammar = r->grammar,
+                                     .schema = api_field_of(r, "json_schema"),
+                                     .object = r->json_object};
     chat_fault wrong = {0};
     if (text != NULL) {
         if (text->kind != JSON_OBJECT)
             return fault_set(fault, 400, "text", "invalid_type", "text must be an object");
         format = json_find(text, "format");
-        param = "text.format";
+        source.param = "text.format";
     }
-    return chat_constraint_read(format, param, r->grammar, &r->arena, &r->constraint, &wrong) ||
+    source.format = format;
+    return chat_constraint_read(&source, &r->arena, &r->constraint, &wrong) ||
            fault_from_chat(fault, &wrong);
 }
 
@@ -377,10 +323,13 @@ static bool read_said_back(api_request *r, api_fault *fault) {
 }
 
 static bool read_all(api *api, const server_key *key, api_request *r, api_fault *fault) {
-    const json_value *bias = api_field_of(r, "logit_bias");
-    if (r->body == BODY_COMPLETION && r->submit.max_new_tokens == 0)
+    const json_value *length = api_field_of(r, "max_tokens");
+    chat_fault wrong = {0};
+    if (r->body == BODY_COMPLETION && length != NULL && r->submit.max_new_tokens == 0)
         r->submit.no_answer = true; /* which completions alone may ask for */
-    if (!adapters_read(api, key, r, fault) || (bias != NULL && !read_bias(api, bias, r, fault)) ||
+    if (!chat_modalities_read(api_field_of(r, "modalities"), &wrong))
+        return fault_from_chat(fault, &wrong);
+    if (!adapters_read(api, key, r, fault) || !read_bias(api, r, fault) ||
         !read_logprobs(r, fault) || !read_reasoning(r, fault) || !read_stream(r, fault) ||
         !read_stop(r->body == BODY_MESSAGE ? "stop_sequences" : "stop", r, fault) ||
         !read_stop_tokens(api, r, fault) || !read_choices(api, r, fault) ||

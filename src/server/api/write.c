@@ -58,7 +58,11 @@ void write_choice_end(json_writer *w, const choice *c) {
     const api_request *r = c->answer->request;
     const char *detail = finish_detail(c);
     json_member_string(w, "finish_reason", finish_name(c));
-    json_member_string(w, "stop_reason", detail == NULL ? stopped_by(c) : detail);
+    /* A token id where the request named it; the model's own end is null, as in vLLM. */
+    if (c->result.finish == AVO_FINISH_STOP_TOKEN && c->result.stop_index >= 0)
+        json_member_i64(w, "stop_reason", c->result.stop_token);
+    else
+        json_member_string(w, "stop_reason", detail == NULL ? stopped_by(c) : detail);
     json_member_i64(w, "seed", (int64_t)(r->sampling.seed + c->index % r->best_of));
 }
 
