@@ -46,8 +46,8 @@ static int run(int argc, char **argv) {
     bool json = false, panels = false;
     const option_spec specs[] = {
         {"panels", 0, OPTION_FLAG, &panels, NULL,
-         "delete the repacked weights of all models (--panel-cache), which come back when needed", 0,
-         0},
+         "delete the repacked weights of all models (--panel-cache), which come back when needed",
+         0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object per model", 0, 0},
         {0},
     };

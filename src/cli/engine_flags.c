@@ -13,7 +13,7 @@ static bool verbose;              /* --verbose */
 static const char *draft_name;    /* --draft-model */
 static avo_model *drafting_model; /* opened with the first engine */
 static const char *heads_names;   /* --draft-heads */
-static const char *panel_size;   /* --panel-cache */
+static const char *panel_size;    /* --panel-cache */
 static bool panels_only_used;     /* and not written */
 static avo_heads *heads[HEADS_KINDS];
 static size_t heads_count;

@@ -1,4 +1,5 @@
-/* Repacked weights of models on disk (model/panel_cache.h): where, how large, and away with them. */
+/* Repacked weights of models on disk (model/panel_cache.h): where, how large, and away with them.
+ */
 #include "hub/hub_int.h"
 #include "model/panel_cache.h"
 
@@ -28,8 +29,7 @@ avo_status hub_panel_folder(char *path, size_t capacity, avo_error *error) {
 static uint64_t find_file(const char *path, char *file, size_t capacity) {
     char folder[HUB_PATH_MAX], real[PATH_MAX], name[48];
     struct stat info;
-    if (realpath(path, real) == NULL ||
-        hub_panel_folder(folder, sizeof(folder), NULL) != AVO_OK)
+    if (realpath(path, real) == NULL || hub_panel_folder(folder, sizeof(folder), NULL) != AVO_OK)
         return 0;
     panel_cache_name(real, name);
     bool there = file_join(file, capacity, folder, name, NULL) == AVO_OK &&

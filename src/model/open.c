@@ -61,6 +61,7 @@ static avo_status open_text_beside(avo_model *model, model_meanwhile meanwhile, 
 static void open_panels(avo_model *model, const avo_model_options *options) {
     panel_cache_options own = {.folder = options->panel_cache,
                                .bytes_max = options->panel_cache_bytes,
+                               .bytes_min = PANEL_CACHE_BYTES_MIN,
                                .log = options->log,
                                .log_context = options->log_context};
     if (own.folder != NULL && model->source->format != SOURCE_AVO)

@@ -233,8 +233,7 @@ static void *write_behind(void *context) {
 static void offer(void *context, const weights_layout *layout, const uint8_t *data) {
     panel_cache *cache = context;
     avo_error error;
-    if (cache->options.bytes_max == 0 || layout->bytes < PANEL_CACHE_BYTES_MIN ||
-        cache->offered)
+    if (cache->options.bytes_max == 0 || layout->bytes < cache->options.bytes_min || cache->offered)
         return;
     cache->offered = true;
     if (cache->origin.digest == 0)

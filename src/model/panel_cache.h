@@ -1,10 +1,10 @@
 /* The cache of repacked panels of one model: finds the file that an earlier process has left, and
- * writes it where there is none (docs/placement.md). One file a model, named after its path. Nothing
- * here fails a run: what cannot be used or written is logged, and the model is repacked.
+ * writes it where there is none (docs/placement.md). One file a model, named after its path.
+ * Nothing here fails a run: what cannot be used or written is logged, and the model is repacked.
  *
  * The file is opened with the model, before a server confines itself. It is written by a thread
- * that the kernel runs when nothing else wants the processor, from the first logits on; what is left
- * when the model closes is written then. */
+ * that the kernel runs when nothing else wants the processor, from the first logits on; what is
+ * left when the model closes is written then. */
 #ifndef AVO_MODEL_PANEL_CACHE_H
 #define AVO_MODEL_PANEL_CACHE_H
 
@@ -16,8 +16,9 @@
 #define PANEL_CACHE_ENDING    ".panels"
 
 typedef struct panel_cache_options {
-    const char *folder; /* made when something is written */
-    uint64_t bytes_max; /* of all files in it; 0: files are used, and none is written */
+    const char *folder;   /* made when something is written */
+    uint64_t bytes_max;   /* of all files in it; 0: files are used, and none is written */
+    uint64_t bytes_min;   /* of panels: fewer are not written */
     avo_log_function log; /* any thread; NULL: silent */
     void *log_context;
 } panel_cache_options;
@@ -36,9 +37,9 @@ void panel_cache_close(panel_cache *cache);
 
 /* The name of a model's file: 32 hexadecimal digits and the ending. `path` is absolute. */
 void panel_cache_name(const char *path, char name[48]);
-/* Deletes files that were used longest ago until `bytes` more fit below `bytes_max`, and what killed
- * writers have left; `name` is not counted, because it is replaced. False: they cannot fit, or would
- * take more than half of what is free on the disk. */
+/* Deletes files that were used longest ago until `bytes` more fit below `bytes_max`, and what
+ * killed writers have left; `name` is not counted, because it is replaced. False: they cannot fit,
+ * or would take more than half of what is free on the disk. */
 bool panel_cache_trim(const char *folder, const char *name, uint64_t bytes, uint64_t bytes_max);
 
 #endif

@@ -77,8 +77,8 @@ avo_status panel_file_parse(bytes_view bytes, const char *name, panel_file *file
     file->stamps[1] = u64_at(header, 72);
     file->pieces = u32_at(header, 84);
     file->sums = header + PANEL_HEADER_BYTES;
-    file->path = (text_view){(const char *)file->sums + 8 * (size_t)file->pieces,
-                             u32_at(header, 88)};
+    file->path =
+        (text_view){(const char *)file->sums + 8 * (size_t)file->pieces, u32_at(header, 88)};
     file->panels = header + u64_at(header, 24);
     return AVO_OK;
 }
@@ -90,7 +90,8 @@ avo_status panel_file_check(const panel_file *file, const panel_origin *origin, 
         return status_fail(error, AVO_ERROR_FORMAT, "%s: made of another model", name);
     if (file->stamps[0] != origin->stamps[0] || file->stamps[1] != origin->stamps[1])
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: made before the model's files changed, or by another version", name);
+                           "%s: made before the model's files changed, or by another version",
+                           name);
     if (file->digest != origin->digest)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: the model's digest is %016llx, must be %016llx", name,

@@ -8,13 +8,13 @@
  *          56 u64 digest of the model              64 u64 × 2 its files as they were
  *          80 u32 bytes of a piece                 84 u32 pieces
  *          88 u32 bytes of the path                92 u32 zero   96 u64 × 2 zero
- *         112 u64 sum of what follows up to the panels   120 u64 sum of the header before this field
- *   128   one u64 for each piece of the panels: its sum
- *         path of the model, without a zero byte; zeros up to a multiple of 4096
- *         the panels
+ *         112 u64 sum of what follows up to the panels   120 u64 sum of the header before this
+ * field 128   one u64 for each piece of the panels: its sum path of the model, without a zero byte;
+ * zeros up to a multiple of 4096 the panels
  *
  * Sums are XXH3 of 64 bits. A file is used if it is the one that would be written now, field by
- * field, and all sums are right; so nothing depends on how it was written or what happened to it. */
+ * field, and all sums are right; so nothing depends on how it was written or what happened to it.
+ */
 #ifndef AVO_MODEL_PANEL_FILE_H
 #define AVO_MODEL_PANEL_FILE_H
 
@@ -64,14 +64,15 @@ typedef struct panel_writer {
     uint8_t *front; /* header, sums, path */
     size_t front_bytes;
     uint32_t pieces, written;
-    int descriptor;                   /* −1: not open */
-    char path[PANEL_PATH_MAX];        /* what it will be called */
-    char temporary[PANEL_PATH_MAX];   /* beside it: ".NAME.part" */
+    int descriptor;                 /* −1: not open */
+    char path[PANEL_PATH_MAX];      /* what it will be called */
+    char temporary[PANEL_PATH_MAX]; /* beside it: ".NAME.part" */
 } panel_writer;
 
 /* Bytes of a file; false when there is no such file. */
 bool panel_file_bytes(const panel_origin *origin, const weights_layout *layout, uint64_t *bytes);
-/* Takes the memory that writing needs, and no more. `panels` stay as they are until it is closed. */
+/* Takes the memory that writing needs, and no more. `panels` stay as they are until it is closed.
+ */
 AVO_MUST_USE avo_status panel_writer_open(panel_writer *writer, const avo_allocator *allocator,
                                           const panel_origin *origin, const weights_layout *layout,
                                           const uint8_t *panels, const char *path,

@@ -25,8 +25,8 @@ static bool front_bytes(const panel_origin *origin, const weights_layout *layout
     uint64_t pieces = (layout->bytes + PANEL_PIECE_BYTES - 1) / PANEL_PIECE_BYTES;
     size_t path = strlen(origin->path);
     *bytes = (PANEL_HEADER_BYTES + 8 * pieces + path + 4095) / 4096 * 4096;
-    return layout->bytes > 0 &&
-           layout->bytes <= (uint64_t)PANEL_PIECES_MAX * PANEL_PIECE_BYTES && path <= PANEL_PATH_MAX;
+    return layout->bytes > 0 && layout->bytes <= (uint64_t)PANEL_PIECES_MAX * PANEL_PIECE_BYTES &&
+           path <= PANEL_PATH_MAX;
 }
 
 bool panel_file_bytes(const panel_origin *origin, const weights_layout *layout, uint64_t *bytes) {
@@ -71,10 +71,8 @@ avo_status panel_writer_open(panel_writer *writer, const avo_allocator *allocato
                              const panel_origin *origin, const weights_layout *layout,
                              const uint8_t *panels, const char *path, avo_error *error) {
     uint64_t bytes;
-    *writer = (panel_writer){.allocator = allocator,
-                             .panels = panels,
-                             .layout = *layout,
-                             .descriptor = -1};
+    *writer = (panel_writer){
+        .allocator = allocator, .panels = panels, .layout = *layout, .descriptor = -1};
     if (!front_bytes(origin, layout, &bytes) || !name_files(writer, path))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: too large", path);
     writer->front = allocator_take_array(allocator, (size_t)bytes, 1);

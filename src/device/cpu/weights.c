@@ -1,8 +1,9 @@
 /* Weights of CPU devices. Kernels read every matrix in PANELS; the reference reads any layout and
  * uses the file in place. What a file holds in PANELS stays where it is; the rest is repacked,
- * exact in value, into one region of huge pages, or found with a keeper who has them from an earlier
- * process (model/panel_cache.h). Built once per model by the first engine that needs it, shared by all through the model's store. Panels in the host's own memory are kept until
- * the model closes; those of a device that keeps its data apart leave with the device.
+ * exact in value, into one region of huge pages, or found with a keeper who has them from an
+ * earlier process (model/panel_cache.h). Built once per model by the first engine that needs it,
+ * shared by all through the model's store. Panels in the host's own memory are kept until the model
+ * closes; those of a device that keeps its data apart leave with the device.
  *
  * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
  * the order of the forward pass, and then helps others, so that one without a processor holds up
@@ -183,7 +184,8 @@ static bool has_data_apart(const cpu_device *cpu) {
 }
 
 /* Who keeps panels for this device; NULL: nobody. Panels of a file lie where the file cache has put
- * them, so they are of no use where pages shall be huge for certain, or on the node that reads them.
+ * them, so they are of no use where pages shall be huge for certain, or on the node that reads
+ * them.
  */
 static const weights_keeper *keeper_of(const cpu_device *cpu, const weights_source *source) {
     bool wanted = !has_data_apart(cpu) && !cpu->copy_mapped && source->store != NULL &&
