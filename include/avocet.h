@@ -238,9 +238,19 @@ typedef struct avo_model_options {
      * of this model with its own output head, which takes no memory for weights. NULL: an ordinary
      * model. */
     const avo_model *draft_of;
+    /* Folder with the repacked weights of models from earlier runs, which are then mapped instead
+     * of repacked. It is made when needed; a file that does not belong to the model, or is damaged,
+     * is replaced. NULL: none. */
+    const char *panel_cache;
+    /* Most bytes of all files in it: those used longest ago are deleted. The file of this model is
+     * written while and after it answers for the first time, the rest when it is closed. 0: files
+     * are used, and none is written. */
+    uint64_t panel_cache_bytes;
+    avo_log_function log; /* what becomes of the panel cache; any thread; NULL: none */
+    void *log_context;
 } avo_model_options;
 #define AVO_MODEL_OPTIONS_INIT                                                                     \
-    { sizeof(avo_model_options), NULL, NULL, NULL, NULL }
+    { sizeof(avo_model_options), NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL }
 
 /* Opens a folder with safetensors, or a .gguf, .avo or llama2.c .bin file. */
 AVO_API AVO_MUST_USE avo_status avo_model_open(const char *path, const avo_model_options *options,

@@ -14,6 +14,11 @@ static bool is_here(const hub_models *models, const char *name) {
     return false;
 }
 
+static uint64_t panels_size(void) {
+    uint64_t bytes;
+    return hub_panels_size(&bytes, NULL) == AVO_OK ? bytes : 0;
+}
+
 static void write_model(json_writer *w, const hub_model *model) {
     json_object_begin(w);
     json_member_string(w, "name", model->name);
@@ -23,6 +28,7 @@ static void write_model(json_writer *w, const hub_model *model) {
     json_member_string(w, "licence", model->licence);
     json_member_string(w, "date", model->date);
     json_member_u64(w, "bytes", model->bytes);
+    json_member_u64(w, "panel_bytes", hub_panel_bytes(model));
     json_member_u64(w, "files", model->file_count);
     json_member_boolean(w, "complete", model->complete);
     json_end(w);
@@ -47,6 +53,7 @@ static int print_json(const hub_models *models) {
         json_end(w);
     }
     json_end(w);
+    json_member_u64(w, "panel_bytes", panels_size());
     json_end(w);
     return cli_json_print(&json);
 }
@@ -89,6 +96,20 @@ static void print_table(const hub_models *models) {
     }
 }
 
+/* What repacking has left on disk, of these models and of files elsewhere. */
+static void print_panels(const hub_models *models) {
+    uint64_t all = panels_size();
+    char size[16], folder[HUB_PATH_MAX];
+    if (all == 0 || hub_panel_folder(folder, sizeof(folder), NULL) != AVO_OK)
+        return;
+    printf("\nrepacked weights, for faster starts: %s in %s\n", cli_bytes_text(all, size), folder);
+    for (size_t i = 0; i < models->count; i++) {
+        uint64_t own = hub_panel_bytes(&models->items[i]);
+        if (own > 0)
+            printf("  %s: %s\n", models->items[i].name, cli_bytes_text(own, size));
+    }
+}
+
 static int run(int argc, char **argv) {
     bool json;
     int exit_status;
@@ -104,6 +125,8 @@ static int run(int argc, char **argv) {
         exit_status = print_json(&models);
     else
         print_table(&models);
+    if (!json)
+        print_panels(&models);
     hub_models_free(&models);
     return exit_status;
 }

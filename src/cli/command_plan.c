@@ -108,6 +108,7 @@ static int print_json(const plan_facts *facts) {
     json_object_begin(w);
     json_member_u64(w, "weight_bytes", plan->weight_bytes);
     json_member_u64(w, "repack_bytes", plan->repack_bytes);
+    json_member_u64(w, "panel_cache_bytes", facts->details.weights.kept_bytes);
     json_member_u64(w, "kv_bytes", plan->kv_bytes);
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
@@ -211,8 +212,10 @@ static void print_place(const plan_facts *facts) {
         const weights_group *group = &facts->details.weights.group[i];
         char bytes[16];
         char how[64];
+        bool kept = facts->details.weights.kept_bytes > 0;
         if (group->repacked)
-            snprintf(how, sizeof(how), "repacked from %s in %s", quant_name(group->from),
+            snprintf(how, sizeof(how), "%s from %s in %s",
+                     kept ? "mapped as once repacked" : "repacked", quant_name(group->from),
                      quant_layout_name(group->layout));
         else
             snprintf(how, sizeof(how), "used in place");
@@ -246,6 +249,9 @@ static void print_table(const plan_facts *facts) {
     char note[96];
     print_row("weights", plan->weight_bytes, "mapped from the file");
     print_row("repacked", plan->repack_bytes, "copied at load");
+    if (facts->details.weights.kept_bytes > 0)
+        print_row("panel cache", facts->details.weights.kept_bytes,
+                  "of the weights, repacked by an earlier run (--panel-cache)");
     snprintf(note, sizeof(note), "%s, %u pages of %u tokens, context of %u tokens", plan->kv_type,
              plan->kv_pages, plan->kv_page_tokens, plan->context_max);
     print_row("KV", plan->kv_bytes, note);

@@ -191,6 +191,7 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     serving->watchdog_seconds = activation_watchdog_seconds();
     AVO_TRY(server_bind(server, error));
     AVO_TRY(cli_model_path(flags->model, serving->model_path, sizeof(serving->model_path), error));
+    cli_panels_only_used();
     AVO_TRY(cli_model_open(flags->model, &serving->model, error));
     AVO_TRY(
         cli_draft_model(serving->model, &flags->engine, error)); /* while any file can be opened */

@@ -4,6 +4,7 @@
 #include "base/team.h"
 #include "cli/heads_find.h"
 #include "engine/draft_heads.h"
+#include "hub/hub.h"
 #include "spec/spec.h"
 
 #include <string.h>
@@ -12,6 +13,8 @@ static bool verbose;              /* --verbose */
 static const char *draft_name;    /* --draft-model */
 static avo_model *drafting_model; /* opened with the first engine */
 static const char *heads_names;   /* --draft-heads */
+static const char *panel_size;    /* --panel-cache */
+static bool panels_only_used;     /* and not written */
 static avo_heads *heads[HEADS_KINDS];
 static size_t heads_count;
 
@@ -27,6 +30,45 @@ static void log_line(void *context, const char *line) {
     cli_note(line);
 }
 
+#define PANEL_CACHE_BYTES ((uint64_t)16 << 30)
+
+/* "4G", "500M", bytes without a letter. */
+static avo_status read_size(const char *text, uint64_t *bytes, avo_error *error) {
+    static const char letters[] = "KMGT";
+    size_t length = strlen(text);
+    const char *letter = length > 1 ? strchr(letters, text[length - 1]) : NULL;
+    unsigned shift = letter == NULL ? 0 : 10 * (unsigned)(letter - letters + 1);
+    text_view number = {text, length - (letter != NULL)};
+    if (number_parse_part(number, 1, UINT64_MAX >> shift, bytes) != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--panel-cache: \"%.40s\" must be off, auto, or a size such as 500M or "
+                           "4G",
+                           text);
+    *bytes <<= shift;
+    return AVO_OK;
+}
+
+void cli_panels_only_used(void) {
+    panels_only_used = true;
+}
+
+avo_status cli_panel_options(avo_model_options *options, char *folder, size_t capacity,
+                             avo_error *error) {
+    bool automatic = panel_size == NULL || strcmp(panel_size, "auto") == 0;
+    uint64_t bytes = PANEL_CACHE_BYTES;
+    if (!automatic && strcmp(panel_size, "off") == 0)
+        return AVO_OK;
+    if (!automatic)
+        AVO_TRY(read_size(panel_size, &bytes, error));
+    avo_error ignored;
+    if (hub_panel_folder(folder, capacity, &ignored) != AVO_OK)
+        return AVO_OK; /* a user without a home has no cache either */
+    options->panel_cache = folder;
+    options->panel_cache_bytes = panels_only_used ? 0 : bytes;
+    options->log = log_line;
+    return AVO_OK;
+}
+
 void place_flags_specs(avo_engine_options *options, option_table *table) {
     const option_spec own[] = {
         {"huge-pages", 0, OPTION_CHOICE, &options->huge_pages, "auto|on|off",
@@ -38,6 +80,10 @@ void place_flags_specs(avo_engine_options *options, option_table *table) {
          0, 0},
         {"pin", 0, OPTION_CHOICE, &options->pin, "none|core|node",
          "bind threads to one core (core), to one NUMA node (node), or not at all (none)", 0, 0},
+        {"panel-cache", 0, OPTION_TEXT, &panel_size, "off|auto|SIZE",
+         "keep repacked weights on disk, so that the next start maps them: at most SIZE (such as "
+         "4G) of all models; auto (default): 16G; off: neither use nor write them",
+         0, 0},
         {"lock", 0, OPTION_FLAG, &options->lock, NULL, "lock the weights in memory", 0, 0},
         {"adapter-rank", 0, OPTION_U32, &options->adapter_rank_max, "N",
          "largest sum of adapter ranks of one request (default 256)", 1, 2048},

@@ -25,6 +25,12 @@ void cores_flags_specs(avo_scheduler_options *options, option_table *table);
 /* What the engine of such a scheduler needs. */
 void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine);
 
+/* Fills in what models are opened with for --panel-cache; `folder` lives as long as the options. */
+AVO_MUST_USE avo_status cli_panel_options(avo_model_options *options, char *folder, size_t capacity,
+                                          avo_error *error);
+/* For a server, which may write as little as possible. */
+void cli_panels_only_used(void);
+
 /* A line for those who asked for them with --verbose. */
 void cli_note(const char *line);
 

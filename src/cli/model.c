@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "cli/engine_flags.h"
 #include "engine/engine.h"
 #include "hub/hub.h"
 #include "model/model.h"
@@ -59,12 +60,13 @@ void cli_short_name(const char *path, char *name, size_t capacity) {
 static avo_status open_beside(const char *name, const avo_model *draft_of,
                               model_meanwhile meanwhile, void *context, avo_model **model,
                               avo_error *error) {
-    char path[CLI_PATH_MAX];
+    char path[CLI_PATH_MAX], folder[CLI_PATH_MAX];
     avo_model_options options = AVO_MODEL_OPTIONS_INIT;
     options.progress = cli_progress;
     options.draft_of = draft_of;
     if (draft_of != NULL && model_is_exit(name))
         return avo_model_open(name, &options, model, error);
+    AVO_TRY(cli_panel_options(&options, folder, sizeof(folder), error));
     AVO_TRY(cli_model_path(name, path, sizeof(path), error));
     avo_status status = model_open_beside(path, &options, meanwhile, context, model, error);
     cli_progress_end();

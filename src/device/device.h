@@ -130,6 +130,28 @@ AVO_MUST_USE avo_status device_zero(device *device, const device_memory *memory,
 
 /* ---- Weights and adapters ---- */
 
+/* How prepared weights lie in one block: equal keys mean the same matrices at the same places. */
+typedef struct weights_layout {
+    uint64_t bytes;
+    uint64_t key[2];
+} weights_layout;
+
+/* Keeps prepared weights from one process to the next (model/panel_cache.h). */
+typedef struct weights_keeper {
+    /* The block with this layout, at a multiple of 4096, as long as the model is open; NULL: there
+     * is none. It was not compared with its sums. */
+    const uint8_t *(*find)(void *context, const weights_layout *layout);
+    /* Sums of the found block: how many pieces it has (at most TEAM_ITEMS_MAX), and whether one of
+     * them has its sum. Any thread. */
+    uint32_t (*pieces)(void *context);
+    bool (*is_right)(void *context, uint32_t piece);
+    /* A sum was wrong: the block is not found again. */
+    void (*reject)(void *context);
+    /* Weights were prepared, and stay where they are until the model's store closes. */
+    void (*offer)(void *context, const weights_layout *layout, const uint8_t *data);
+    void *context;
+} weights_keeper;
+
 /* Where a model's weights come from. */
 typedef struct weights_source {
     const model_view *model; /* host memory, rotation tables included */
@@ -146,6 +168,7 @@ typedef struct weights_source {
     void *context;
     avo_progress_function progress; /* by the caller's thread; NULL: silent */
     void *progress_context;
+    const weights_keeper *keeper; /* NULL: nobody keeps what is prepared */
 } weights_source;
 
 /* Matrices that are treated alike. */
@@ -162,6 +185,7 @@ typedef struct weights_plan {
     uint64_t mapped_bytes;  /* of the file, still read by steps: matrices, embeddings, norms */
     uint64_t copied_bytes;  /* device memory for repacked or uploaded weights */
     uint64_t missing_bytes; /* of these, not there yet: 0 once another engine has built them */
+    uint64_t kept_bytes;    /* of mapped_bytes: what the keeper has, instead of repacking */
     uint32_t groups;
     weights_group group[WEIGHTS_GROUPS_MAX];
 } weights_plan;

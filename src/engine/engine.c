@@ -199,7 +199,7 @@ avo_status engine_prepare(const avo_model *model, const avo_engine_options *opti
     device *device;
     AVO_TRY(engine_plan_make(model, &own, &device, &plan, error));
     avo_status status = AVO_OK;
-    if (plan.device.host && plan.weights.missing_bytes > 0) {
+    if (plan.device.host && (plan.weights.missing_bytes > 0 || plan.weights.kept_bytes > 0)) {
         float_mode mode;
         float_mode_enter(&mode);
         status = prepare_weights(model, device, &plan, error);

@@ -84,6 +84,8 @@ void engine_step_end(avo_batch *batch) {
         session_publish(session);
     }
     batch->computed = true;
+    if (batch->logit_rows > 0)
+        panel_cache_begin(batch->engine->model->panels);
     batch->step_serial = ++batch->stream->step_serial;
     engine_telemetry_pages(batch->engine);
 }

@@ -53,6 +53,17 @@ void hub_models_free(hub_models *models);
  * of it is running. */
 AVO_MUST_USE avo_status hub_remove(const char *name, uint64_t *freed_bytes, avo_error *error);
 
+/* ---- Panels: repacked weights of models, pulled or not (docs/placement.md) ---- */
+
+/* $AVOCET_HOME/panels, else $XDG_CACHE_HOME/avocet/panels, else ~/.cache/avocet/panels. */
+AVO_MUST_USE avo_status hub_panel_folder(char *path, size_t capacity, avo_error *error);
+/* Of a model and of its files. hub_remove deletes them, too. */
+uint64_t hub_panel_bytes(const hub_model *model);
+uint64_t hub_panels_remove(const hub_model *model);
+/* Of all models. */
+AVO_MUST_USE avo_status hub_panels_size(uint64_t *bytes, avo_error *error);
+AVO_MUST_USE avo_status hub_panels_remove_all(uint64_t *freed_bytes, avo_error *error);
+
 /* ---- Names that need no source ---- */
 
 #define HUB_KNOWN_PACKAGES_MAX 8

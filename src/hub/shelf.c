@@ -215,6 +215,17 @@ avo_status hub_find(const char *name, char *path, size_t capacity, avo_error *er
 
 /* ---- Remove ---- */
 
+/* Before the model, whose real path names the file. */
+static uint64_t remove_panels(const char *name) {
+    hub_models models;
+    if (hub_list(&models, NULL) != AVO_OK)
+        return 0;
+    const hub_model *model = find_model(&models, name, strlen(name));
+    uint64_t freed = model != NULL ? hub_panels_remove(model) : 0;
+    hub_models_free(&models);
+    return freed;
+}
+
 avo_status hub_remove(const char *name, uint64_t *freed_bytes, avo_error *error) {
     char folder[HUB_PATH_MAX];
     *freed_bytes = 0;
@@ -235,7 +246,9 @@ avo_status hub_remove(const char *name, uint64_t *freed_bytes, avo_error *error)
     if (lock < 0)
         return status_fail(error, AVO_ERROR_FULL, "%s is being pulled right now; try again later",
                            name);
+    uint64_t panels = remove_panels(name);
     avo_status status = hub_delete_folder(folder, freed_bytes, error);
+    *freed_bytes += panels;
     hub_unlock(lock);
     return status;
 }

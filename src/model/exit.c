@@ -63,6 +63,7 @@ avo_status model_bind_exit(avo_model *model, const avo_model *target, const char
     model->borrows_source = true;
     model->source = target->source;
     model->store = target->store;
+    model->panels = target->panels;
     model->tokenizer = target->tokenizer;
     model->tokenizer_error = target->tokenizer_error;
     model->view = target->view;

@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "device/store.h"
 #include "formats/source.h"
+#include "model/panel_cache.h"
 #include "tokenizer/template/template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,6 +25,7 @@ struct avo_model {
     uint64_t weight_bytes; /* of all bound tensors as stored */
     uint64_t repack_bytes; /* converted at load, in the arena */
     weights_store *store;  /* weights as devices have prepared them, for all engines */
+    panel_cache *panels;   /* what of them is kept on disk; NULL: nothing */
     /* A draft model uses parts of its target: */
     bool borrows_text;   /* the tokenizer */
     bool borrows_source; /* file and store: an early exit */

@@ -58,13 +58,24 @@ static avo_status open_text_beside(avo_model *model, model_meanwhile meanwhile, 
                                    : status_fail(error, reader.status, "%s", reader.error.text);
 }
 
-static avo_status open_parts(const char *path, const avo_model *target, avo_model *model,
+static void open_panels(avo_model *model, const avo_model_options *options) {
+    panel_cache_options own = {.folder = options->panel_cache,
+                               .bytes_max = options->panel_cache_bytes,
+                               .bytes_min = PANEL_CACHE_BYTES_MIN,
+                               .log = options->log,
+                               .log_context = options->log_context};
+    if (own.folder != NULL && model->source->format != SOURCE_AVO)
+        model->panels = panel_cache_open(model->allocator, model->source, &own);
+}
+
+static avo_status open_parts(const char *path, const avo_model_options *options, avo_model *model,
                              model_meanwhile meanwhile, void *context, avo_error *error) {
     if (model_is_exit(path))
-        return model_bind_exit(model, target, path, error);
+        return model_bind_exit(model, options->draft_of, path, error);
     AVO_TRY(weights_store_open(model->allocator, &model->store, error));
     AVO_TRY(source_open(path, model->allocator, &model->source, error));
     AVO_TRY(model_bind(model, error));
+    open_panels(model, options);
     tokenizer_source_kind kind = model->source->tokenizer.kind;
     bool compiled = kind == TOKENIZER_SOURCE_IMAGE || kind == TOKENIZER_SOURCE_NONE;
     if (meanwhile != NULL && !compiled)
@@ -95,7 +106,7 @@ avo_status model_open_beside(const char *path, const avo_model_options *options,
     arena_init(&model->arena, allocator, SIZE_MAX);
     float_mode mode;
     float_mode_enter(&mode); /* numbers of configurations are read here */
-    avo_status status = open_parts(path, own.draft_of, model, meanwhile, context, error);
+    avo_status status = open_parts(path, &own, model, meanwhile, context, error);
     float_mode_leave(&mode);
     if (status != AVO_OK) {
         avo_model_close(model);
@@ -112,6 +123,7 @@ void avo_model_close(avo_model *model) {
     if (!model->borrows_text)
         tokenizer_close(model->tokenizer);
     if (!model->borrows_source) {
+        panel_cache_close(model->panels);
         weights_store_close(model->store);
         source_close(model->source);
     }
@@ -155,7 +167,8 @@ weights_source model_weights(const avo_model *model, const model_view *view) {
                             .ask_huge = ask_huge_pages,
                             .context = model->source,
                             .progress = model->progress,
-                            .progress_context = model->progress_context};
+                            .progress_context = model->progress_context,
+                            .keeper = panel_cache_keeper(model->panels)};
 }
 
 bool avo_model_token_ends(const avo_model *model, int32_t token) {

@@ -57,6 +57,12 @@ class TinyModel(unittest.TestCase):
 
 
 class Run(TinyModel):
+    def test_panel_cache_sizes(self):
+        for size in ("lots", "", "0", "-1", "4X", "G", "99999999999T"):
+            self.assertIn("--panel-cache", self.refuse(PROMPT, "--panel-cache", size))
+        for size in ("off", "auto", "1", "500M", "4G"):
+            self.ask("-n", "1", "--panel-cache", size)
+
     def test_names_are_checked_before_anything_is_opened(self):
         for flag, names in (("--kv-type", "f32, f16, bf16, int8, fp8"),
                             ("--pin", "none, core, node"),

@@ -64,7 +64,9 @@ WANTED = c.CFUNCTYPE(c.c_bool, c.c_void_p)
 
 class ModelOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("allocator", c.c_void_p), ("progress", PROGRESS),
-                ("progress_context", c.c_void_p), ("draft_of", Handle)]
+                ("progress_context", c.c_void_p), ("draft_of", Handle),
+                ("panel_cache", c.c_char_p), ("panel_cache_bytes", c.c_uint64), ("log", LOG),
+                ("log_context", c.c_void_p)]
 
 
 class ModelInfo(Structure):

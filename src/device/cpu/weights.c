@@ -1,8 +1,9 @@
 /* Weights of CPU devices. Kernels read every matrix in PANELS; the reference reads any layout and
  * uses the file in place. What a file holds in PANELS stays where it is; the rest is repacked,
- * exact in value, into one region of huge pages. Built once per model by the first engine that
- * needs it, shared by all through the model's store. Panels in the host's own memory are kept until
- * the model closes; those of a device that keeps its data apart leave with the device.
+ * exact in value, into one region of huge pages, or found with a keeper who has them from an
+ * earlier process (model/panel_cache.h). Built once per model by the first engine that needs it,
+ * shared by all through the model's store. Panels in the host's own memory are kept until the model
+ * closes; those of a device that keeps its data apart leave with the device.
  *
  * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
  * the order of the forward pass, and then helps others, so that one without a processor holds up
@@ -14,6 +15,8 @@
 #include "device/cpu/cpu.h"
 
 #include "base/checked.h"
+#include "base/hash.h"
+#include "device/store.h"
 #include "quant/panels.h"
 
 #include <stdatomic.h>
@@ -30,7 +33,8 @@
 typedef struct panels {
     model_view view; /* rotation tables are those of whoever built it: each engine has its own */
     layer_view *layers;
-    region region;
+    region region; /* {0} where they are kept, or nothing was repacked */
+    bool kept;     /* they lie in the keeper's file */
 } panels;
 
 /* ---- Every matrix, in the order of the forward pass ---- */
@@ -107,10 +111,25 @@ static uint64_t stored_bytes(const weight_view *weight) {
     return known ? bytes : 0;
 }
 
+/* What a block of panels depends on besides the numbers of the file. */
+static void add_matrix(hash_stream *stream, size_t index, const repack *matrix, size_t offset) {
+    const uint64_t numbers[] = {index,
+                                offset,
+                                matrix->bytes,
+                                (uint64_t)matrix->from.type,
+                                (uint64_t)matrix->from.layout,
+                                (uint64_t)matrix->to.type,
+                                matrix->from.rows,
+                                matrix->from.k};
+    hash_stream_add(stream, numbers, sizeof(numbers));
+}
+
 static avo_status measure(const cpu_device *cpu, const weights_source *source, weights_plan *plan,
-                          size_t *region_bytes, avo_error *error) {
+                          weights_layout *layout, avo_error *error) {
     const model_view *view = source->model;
     size_t total = 0;
+    hash_stream stream;
+    hash_wide_begin(&stream);
     *plan = (weights_plan){.mapped_bytes = source->file_bytes};
     for (size_t i = 0; i < linear_count(view); i++) {
         const weight_view *weight = weight_at(view, i);
@@ -122,6 +141,7 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
         if (!matrix.needed)
             continue;
         size_t rounded;
+        add_matrix(&stream, i, &matrix, total);
         if (!size_round_up(matrix.bytes, MATRIX_ALIGNMENT, &rounded) ||
             !size_add(total, rounded, &total))
             return status_fail(error, AVO_ERROR_LIMIT, "%s: the repacked weights are too large",
@@ -129,7 +149,8 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
         if (weight->data != view->embedding.data) /* tied: rows are still looked up there */
             plan->mapped_bytes -= stored_bytes(weight);
     }
-    *region_bytes = total;
+    *layout = (weights_layout){.bytes = total};
+    hash_wide_sum(&stream, layout->key);
     if (total > 0 && !region_round(total, cpu->region.huge, &total))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: the repacked weights are too large",
                            source->path);
@@ -141,6 +162,21 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
 /* Data apart from the host's is nobody else's. */
 static bool has_data_apart(const cpu_device *cpu) {
     return cpu->data != cpu->base.allocator;
+}
+
+/* Who keeps panels for this device; NULL: nobody. Panels of a file lie where the file cache has put
+ * them, so they are of no use where pages shall be huge for certain, or on the node that reads
+ * them.
+ */
+static const weights_keeper *keeper_of(const cpu_device *cpu, const weights_source *source) {
+    bool wanted = !has_data_apart(cpu) && !cpu->copy_mapped && source->store != NULL &&
+                  cpu->base.info.cpu.numa_nodes <= 1;
+    return wanted ? source->keeper : NULL;
+}
+
+static const uint8_t *find_kept(const weights_keeper *keeper, const weights_layout *layout) {
+    bool any = keeper != NULL && layout->bytes > 0;
+    return any ? keeper->find(keeper->context, layout) : NULL;
 }
 
 static void panels_key(const cpu_device *cpu, char key[STORE_KEY_MAX]) {
@@ -156,15 +192,21 @@ avo_status cpu_weights_plan(const device *device, const weights_source *source, 
     *plan = (weights_plan){.mapped_bytes = source->file_bytes};
     if (!cpu->choice.backend.panels)
         return AVO_OK;
-    size_t region_bytes;
-    AVO_TRY(measure(cpu, source, plan, &region_bytes, error));
+    weights_layout layout;
+    AVO_TRY(measure(cpu, source, plan, &layout, error));
     char key[STORE_KEY_MAX];
     panels_key(cpu, key);
     weights_entry *entry = weights_store_find(source->store, key);
-    if (entry != NULL) {
-        const panels *built = weights_entry_value(entry);
+    const panels *built = entry != NULL ? weights_entry_value(entry) : NULL;
+    bool kept = built != NULL ? built->kept : find_kept(keeper_of(cpu, source), &layout) != NULL;
+    if (built != NULL || kept)
         plan->missing_bytes = 0;
+    if (built != NULL)
         plan->copied_bytes = built->region.bytes; /* as its builder wanted it */
+    if (kept) {
+        plan->copied_bytes = 0;
+        plan->kept_bytes = layout.bytes;
+        plan->mapped_bytes += layout.bytes;
     }
     weights_store_give(source->store, entry);
     return AVO_OK;
@@ -293,12 +335,13 @@ typedef struct building {
     const weights_source *source;
     team *team;
     panels *panels;
+    weights_layout layout;
 } building;
 
-/* Fills `list` with what must be repacked, each matrix at its place of the region, and the new view
+/* Fills `list` with what must be repacked, each matrix at its place of the block, and the new view
  * with where everything will be. */
-static avo_status lay_out(const building *b, repack *list, walk *walk, avo_error *error) {
-    uint8_t *at = b->panels->region.data;
+static avo_status lay_out(const building *b, const uint8_t *at, repack *list, walk *walk,
+                          avo_error *error) {
     const model_view *model = b->source->model;
     for (size_t i = 0; i < linear_count(model); i++) {
         const weight_view *weight = weight_at(model, i);
@@ -318,15 +361,17 @@ static avo_status lay_out(const building *b, repack *list, walk *walk, avo_error
     return AVO_OK;
 }
 
-static avo_status fill(const building *b, avo_error *error) {
+/* `kept`: the block is there already; NULL: it is repacked into the region. */
+static avo_status fill(const building *b, const uint8_t *kept, avo_error *error) {
     const avo_allocator *allocator = b->cpu->base.allocator;
     size_t count = linear_count(b->source->model);
     repack *list = allocator_take_array(allocator, count, sizeof(*list));
     if (list == NULL)
         return status_no_memory(error, "the list of matrices", count * sizeof(*list));
     walk walk = {.source = b->source, .matrices = list};
-    avo_status status = lay_out(b, list, &walk, error);
-    if (status == AVO_OK && walk.count > 0)
+    const uint8_t *at = kept != NULL ? kept : b->panels->region.data;
+    avo_status status = lay_out(b, at, list, &walk, error);
+    if (status == AVO_OK && walk.count > 0 && kept == NULL)
         status = repack_all(&walk, cut(list, walk.count, team_size(b->team)), b->team, error);
     allocator_give(allocator, list, count * sizeof(*list));
     return status;
@@ -341,12 +386,11 @@ static void panels_release(void *owner, void *value) {
     allocator_give(allocator, panels, sizeof(*panels));
 }
 
-static avo_status take_memory(const building *b, avo_error *error) {
+static avo_status take_layers(building *b, avo_error *error) {
     panels *panels = b->panels;
     const weights_source *source = b->source;
     weights_plan plan;
-    size_t bytes;
-    AVO_TRY(measure(b->cpu, source, &plan, &bytes, error));
+    AVO_TRY(measure(b->cpu, source, &plan, &b->layout, error));
     size_t layers = source->model->layers; /* 0: a single product of draft heads */
     panels->layers = allocator_take_array(b->cpu->base.allocator, layers, sizeof(layer_view));
     if (layers > 0 && panels->layers == NULL)
@@ -355,12 +399,17 @@ static avo_status take_memory(const building *b, avo_error *error) {
         memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
     panels->view = *source->model;
     panels->view.layer = panels->layers;
-    if (bytes == 0)
+    return AVO_OK;
+}
+
+static avo_status take_region(const building *b, avo_error *error) {
+    if (b->layout.bytes == 0)
         return AVO_OK;
-    avo_status status = region_open(
-        b->cpu->data, bytes, &b->cpu->region,
-        "repacked weights (`avocet pack` writes a file that needs none)", &panels->region, error);
-    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", source->path);
+    avo_status status =
+        region_open(b->cpu->data, (size_t)b->layout.bytes, &b->cpu->region,
+                    "repacked weights (`avocet pack` writes a file that needs none)",
+                    &b->panels->region, error);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", b->source->path);
 }
 
 /* Locks what steps read from the file. */
@@ -379,18 +428,61 @@ static avo_status lock_mapped(const building *b, avo_error *error) {
     AVO_TRY(lock_weight(b->source, &view->position_embedding, error));
     for (size_t i = 0; i < linear_count(view); i++) {
         const weight_view *weight = weight_at(view, i);
-        if (weight->data == weight_at(b->source->model, i)->data)
+        if (b->panels->kept || weight->data == weight_at(b->source->model, i)->data)
             AVO_TRY(lock_weight(b->source, weight, error));
     }
     return AVO_OK;
 }
 
-static avo_status panels_fill(const building *b, avo_error *error) {
+/* ---- Panels that are kept ---- */
+
+typedef struct comparison {
+    const weights_keeper *keeper;
+    atomic_bool wrong;
+} comparison;
+
+static void compare_pieces(const void *context, uint32_t argument, team_items *items) {
+    comparison *comparison = *(struct comparison *const *)context;
+    (void)argument;
+    uint32_t piece;
+    while (team_take(items, &piece))
+        if (!comparison->keeper->is_right(comparison->keeper->context, piece))
+            atomic_store_explicit(&comparison->wrong, true, memory_order_relaxed);
+}
+
+/* The kept block if all of its sums are right. Comparing maps its pages, too, which steps would
+ * otherwise wait for. */
+static const uint8_t *take_kept(const building *b) {
+    const weights_keeper *keeper = keeper_of(b->cpu, b->source);
+    const uint8_t *kept = find_kept(keeper, &b->layout);
+    if (kept == NULL)
+        return NULL;
+    comparison comparison = {.keeper = keeper};
+    struct comparison *context = &comparison;
+    uint32_t pieces = keeper->pieces(keeper->context);
+    team_phase phase = {compare_pieces, 0, pieces, false};
+    team_run(b->team, &phase, 1, &context);
+    if (!atomic_load_explicit(&comparison.wrong, memory_order_relaxed))
+        return kept;
+    keeper->reject(keeper->context);
+    return NULL;
+}
+
+static avo_status panels_fill(building *b, avo_error *error) {
     if (b->cpu->region.huge && b->source->ask_huge != NULL)
         b->source->ask_huge(b->source->context);
-    AVO_TRY(take_memory(b, error));
-    AVO_TRY(fill(b, error));
-    return b->cpu->region.lock ? lock_mapped(b, error) : AVO_OK;
+    AVO_TRY(take_layers(b, error));
+    const uint8_t *kept = take_kept(b);
+    b->panels->kept = kept != NULL;
+    if (kept == NULL)
+        AVO_TRY(take_region(b, error));
+    AVO_TRY(fill(b, kept, error));
+    if (b->cpu->region.lock)
+        AVO_TRY(lock_mapped(b, error));
+    const weights_keeper *keeper = keeper_of(b->cpu, b->source);
+    if (kept == NULL && keeper != NULL && b->layout.bytes > 0)
+        keeper->offer(keeper->context, &b->layout, b->panels->region.data);
+    return AVO_OK;
 }
 
 static avo_status panels_build(void *context, void **value, avo_error *error) {
