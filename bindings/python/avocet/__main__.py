@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from . import (Adapter, AvocetError, CancelledError, ChatRequest, ChatResult, ContextError, Engine,
                Heads, Model, NotFoundError, Result, Scheduler, Telemetry, Token)
 from . import __version__, library_version
-from ._flags import UsageError, engine_options, grammar_of, parse, sampling_of, stop_tokens_of
+from ._flags import (UsageError, engine_options, grammar_of, model_options, parse, sampling_of,
+                     stop_tokens_of)
 from .telemetry import append_row, check_rows
 
 Adapters = Dict[str, Tuple[Adapter, float]]  # by name, with the scale of the flags
@@ -269,7 +270,8 @@ def run_one(flags) -> int:
     prompt = read_prompt(flags.prompt)
     record = Record(Result("", [], "cancelled"))
     begin = time.monotonic()
-    with Interrupts() as interrupts, tracing(flags) as telemetry, Model(flags.model) as model:
+    with Interrupts() as interrupts, tracing(flags) as telemetry, \
+            Model(flags.model, **model_options(flags)) as model:
         adapters: Adapters = {}
         try:
             interrupts.check()
@@ -400,7 +402,7 @@ def submit_all(flags, scheduler: Scheduler, read, places: List[int], answers: An
 
 def run_many(flags) -> int:
     numbered = read_lines(flags.prompts)
-    with tracing(flags) as telemetry, Model(flags.model) as model:
+    with tracing(flags) as telemetry, Model(flags.model, **model_options(flags)) as model:
         sampling = sampling_of(model, flags)
         flags.stop_tokens = stop_tokens_of(model, flags)
         adapters = open_adapters(flags, model)
@@ -455,7 +457,8 @@ def tracing(flags) -> Iterator[Optional[Telemetry]]:
 
 def open_engine(flags, model: Model, telemetry: Optional[Telemetry], **options) -> Engine:
     log = warn if flags.verbose else None
-    draft_model = None if flags.draft_model is None else Model(flags.draft_model, draft_of=model)
+    draft_model = None if flags.draft_model is None else Model(
+        flags.draft_model, draft_of=model, **model_options(flags))
     files = [] if flags.draft_heads in (None, "none") else flags.draft_heads.split(",")
     heads = [Heads(model, path) for path in files]
     return Engine(model, telemetry=telemetry, log=log, draft_model=draft_model, draft_heads=heads,

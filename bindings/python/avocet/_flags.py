@@ -1,6 +1,8 @@
 """The flags of `python -m avocet run`: those of `avocet run`, by the same names."""
 import argparse
 import math
+import os
+import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
@@ -99,6 +101,28 @@ def _add_sampling(add) -> None:
         help="stop at this token, in addition to the model's own; may be repeated")
 
 
+def _panel_cache(text: str) -> int:
+    """Bytes; 0: off."""
+    match = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if text in ("auto", "off"):
+        return 0 if text == "off" else 16 << 30
+    if match is None or not 0 < int(match[1]) << " KMGT".index(match[2] or " ") * 10 < 1 << 64:
+        raise argparse.ArgumentTypeError(
+            f'"{text:.40}" must be off, auto, or a size such as 500M or 4G')
+    return int(match[1]) << " KMGT".index(match[2] or " ") * 10
+
+
+def panel_folder() -> Optional[str]:
+    """Where the command keeps panels; None: a user without a home has no such folder."""
+    own, cache, home = (os.environ.get(name, "")
+                        for name in ("AVOCET_HOME", "XDG_CACHE_HOME", "HOME"))
+    if own:
+        return os.path.join(own, "panels")
+    if cache.startswith("/"):
+        return os.path.join(cache, "avocet/panels")
+    return os.path.join(home, ".cache/avocet/panels") if home.startswith("/") else None
+
+
 def _add_engine(add) -> None:
     add("-t", "--threads", type=lambda text: 0 if text == "auto" else _U32(text), default=0,
         metavar="N|auto")
@@ -111,6 +135,9 @@ def _add_engine(add) -> None:
     add("--huge-pages", action=_Choice, metavar="auto|on|off")
     add("--numa", action=_Choice, metavar="first-touch|interleave|off")
     add("--pin", action=_Choice, metavar="none|core|node")
+    add("--panel-cache", type=_panel_cache, default=16 << 30, metavar="off|auto|SIZE",
+        help="keep repacked weights on disk, so that the next start maps them: at most SIZE (such "
+        "as 4G) of all models; auto (default): 16G; off: neither use nor write them")
     add("--lock", action="store_true", help="lock the weights in memory")
     add("--adapter-rank", type=_whole(1, 2048), default=0, metavar="N",
         help="largest sum of adapter ranks of one request")
@@ -272,6 +299,11 @@ def grammar_of(model: Model, flags) -> Optional[Grammar]:
     return None
 
 
+def model_options(flags) -> Dict[str, Any]:
+    return dict(panel_cache=panel_folder() if flags.panel_cache > 0 else None,
+                panel_cache_bytes=flags.panel_cache)
+
+
 def engine_options(flags) -> Dict[str, Any]:
     """But for the context and the pool."""
     return dict(threads=flags.threads, kv_type=flags.kv_type, device=flags.device,
@@ -281,5 +313,5 @@ def engine_options(flags) -> Dict[str, Any]:
                 draft_controller=flags.draft_controller)
 
 
-__all__ = ["UsageError", "engine_options", "grammar_of", "parse", "run_parser", "sampling_of",
+__all__ = ["UsageError", "engine_options", "grammar_of", "model_options", "parse", "run_parser", "sampling_of",
            "stop_tokens_of"]

@@ -92,16 +92,22 @@ class Model(Owned):
 
     def __init__(self, path: PathLike,
                  progress: Optional[Callable[[str, int, int], bool]] = None, *,
-                 draft_of: "Optional[Model]" = None):
+                 draft_of: "Optional[Model]" = None, panel_cache: Optional[PathLike] = None,
+                 panel_cache_bytes: int = 16 << 30):
         """`progress` sees what is done, also by the first Engine; returning False ends the opening,
         and so does an exception, which is raised here or there. `draft_of` opens a draft model of
-        another model, whose path can then also be "exit:N": the first N layers of that model."""
+        another model, whose path can then also be "exit:N": the first N layers of that model. `panel_cache`
+        is a folder that keeps repacked weights for the next start, at most `panel_cache_bytes` of
+        all models; 0 uses them and writes none."""
         must_be(Model, optional=True, draft_of=draft_of)
         options = _abi.ModelOptions()
         parents = () if draft_of is None else (draft_of,)
         natives = natives_of(*parents)
         if draft_of is not None:
             options.draft_of = natives[0].pointer
+        if panel_cache is not None:
+            options.panel_cache = path_of("panel_cache", panel_cache)
+            options.panel_cache_bytes = panel_cache_bytes
         self._progress = None
         self._raised: List[BaseException] = []
         raised = self._raised

@@ -39,7 +39,7 @@ def test_values_of_flags_are_those_of_the_command():
     """What the help says that each takes: N, X, auto|on|off."""
     def values(text):
         options = text[text.lower().index("options:"):text.lower().index("examples:")]
-        return dict(re.findall(r"^ {2,6}(?:-\w(?: \S+)?, )?--([a-z-]+)(?: (\S+))?(?:  |$)", options,
+        return dict(re.findall(r"^ {2,6}(?:-\w(?: \S+)?, )?--([a-z-]+)(?: (\S+))?(?: |$)", options,
                                re.M))
     theirs, ours = (ask("run", "--help").stdout for ask in (command, call))
     for text in (theirs, ours):
