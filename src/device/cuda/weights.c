@@ -155,14 +155,19 @@ static avo_status walk_model(upload_walk *walk, model_view *view, layer_view *la
 
 /* ---- The plan ---- */
 
-static avo_status check_dense(const device *device, const weights_source *source,
-                              avo_error *error) {
+static avo_status check_layers(const device *device, const weights_source *source,
+                               avo_error *error) {
     for (uint32_t i = 0; i < source->model->layers; i++)
         if (source->model->layer[i].experts.count > 0)
             return status_fail(error, AVO_ERROR_UNSUPPORTED,
                                "%s: layer %u has %u experts, device %s computes dense layers only",
                                source->path, i, source->model->layer[i].experts.count,
                                device->info.name);
+    if (source->model->layers > 0 && source->model->layer[0].query.weight.k != source->model->width)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: the first layer's attention sees more than the residual; device %s "
+                           "does not compute this",
+                           source->path, device->info.name);
     return AVO_OK;
 }
 
@@ -179,7 +184,7 @@ avo_status cuda_weights_plan(const device *device, const weights_source *source,
     upload_walk walk;
     uint64_t rounded, mapped = 0, bytes;
     *plan = (weights_plan){0};
-    AVO_TRY(check_dense(device, source, error));
+    AVO_TRY(check_layers(device, source, error));
     AVO_TRY(count_bytes(source, plan, &walk, error));
     if (!device_memory_round(device, walk.bytes, &rounded))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: the weights are too large", source->path);
