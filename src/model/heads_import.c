@@ -17,7 +17,6 @@ typedef struct importing {
     const char *folder;
     avo_error *error;
     char path[PATH_MAX_BYTES]; /* of the weights */
-    file_map config_map, weights_map;
     arena tree;
     json_value root;
     const json_value *layer; /* where the sizes of layers are */
@@ -56,21 +55,15 @@ static avo_status find_weights(importing *im) {
                        im->folder);
 }
 
-static avo_status open_folder(importing *im) {
-    char path[PATH_MAX_BYTES];
-    AVO_TRY(file_join(path, sizeof(path), im->folder, "config.json", im->error));
-    AVO_TRY(file_map_open(path, &im->config_map, im->error));
-    text_view text = {(const char *)im->config_map.bytes.data, im->config_map.bytes.size};
-    avo_status status = json_parse(&im->tree, text, &im->root, im->error);
+/* The configuration as a tree, and the tensors. */
+static avo_status open_parts(importing *im, text_view config, bytes_view weights) {
+    avo_status status = json_parse(&im->tree, config, &im->root, im->error);
     if (status != AVO_OK)
-        return status_prefix(im->error, status, "%s", path);
+        return status_prefix(im->error, status, "%s/config.json", im->folder);
     im->layer = json_find(&im->root, "transformer_layer_config");
     if (im->layer == NULL)
         im->layer = &im->root;
-    AVO_TRY(find_weights(im));
-    AVO_TRY(file_map_open(im->path, &im->weights_map, im->error));
-    AVO_TRY(source_open_tensors(im->weights_map.bytes, im->path, im->model->allocator, &im->source,
-                                im->error));
+    AVO_TRY(source_open_tensors(weights, im->path, im->model->allocator, &im->source, im->error));
     im->used = arena_take_array(&im->tree, im->source->tensor_count + 1, sizeof(bool));
     return im->used == NULL ? status_no_memory(im->error, "a list of tensors", 1) : AVO_OK;
 }
@@ -339,7 +332,7 @@ static avo_status take_output(importing *im, const char *theirs, const char *our
 /* ---- Medusa ---- */
 
 static avo_status take_block(importing *im, const char *prefix, uint32_t head, uint32_t block) {
-    char theirs[96], ours[64];
+    char theirs[96], ours[64], bias[72];
     uint32_t width = im->config.width;
     snprintf(theirs, sizeof(theirs), "%s%u.%u.linear.weight", prefix, head, block);
     if (block == 0)
@@ -350,8 +343,8 @@ static avo_status take_block(importing *im, const char *prefix, uint32_t head, u
     if (!im->config.bias)
         return AVO_OK;
     snprintf(theirs, sizeof(theirs), "%s%u.%u.linear.bias", prefix, head, block);
-    strcat(ours, ".bias");
-    return take_vector(im, theirs, ours, width);
+    snprintf(bias, sizeof(bias), "%s.bias", ours);
+    return take_vector(im, theirs, bias, width);
 }
 
 static bool has_block(importing *im, const char *prefix, uint32_t head, uint32_t block) {
@@ -407,8 +400,9 @@ static avo_status take_attention(importing *im, const char *theirs, uint32_t num
         if (!c->attention_bias)
             continue;
         snprintf(from, sizeof(from), "%sself_attn.%s_proj.bias", theirs, parts[i]);
-        strcat(to, ".bias");
-        AVO_TRY(take_vector(im, from, to, rows));
+        char bias[72];
+        snprintf(bias, sizeof(bias), "%s.bias", to);
+        AVO_TRY(take_vector(im, from, bias, rows));
     }
     return AVO_OK;
 }
@@ -582,7 +576,7 @@ static avo_status import_any(importing *im) {
     AVO_TRY(named(im, json_get_string(&im->root, "speculators_model_type", &type, im->error)));
     if (type.size > 0 && !text_is(type, "eagle") && !text_is(type, "eagle3"))
         return refuse_unknown(im);
-    if (there(im, "midlayer.hidden_norm.weight") || there(im, "layers.0.hidden_norm.weight") ||
+    if (there(im, "midlayer.self_attn.q_proj.weight") || there(im, "layers.0.hidden_norm.weight") ||
         text_is(type, "eagle3"))
         return import_eagle3(im);
     if (there(im, "fusion_fc.weight"))
@@ -595,36 +589,72 @@ static avo_status import_any(importing *im) {
     return refuse_unknown(im);
 }
 
-static avo_status run(importing *im, quant_type type, buffer *out) {
+static avo_status import_parts(importing *im, text_view config, bytes_view weights, quant_type type,
+                               buffer *out) {
     const model_view *view = &im->model->view;
-    AVO_TRY(open_folder(im));
+    AVO_TRY(open_parts(im, config, weights));
     im->config = (heads_config){
         .width = view->width, .layers = view->layers, .vocabulary = view->vocabulary};
     snprintf(im->config.base_digest, sizeof(im->config.base_digest), "%016" PRIx64,
              source_digest(im->model->source));
-    heads_writer_free(&im->writer);
     heads_writer_init(&im->writer, im->model->allocator, im->path, type, im->error);
-    AVO_TRY(import_any(im));
-    AVO_TRY(check_rest(im));
-    return heads_write_finish(&im->writer, &im->config, out);
+    avo_status status = import_any(im);
+    AVO_THEN(status, check_rest(im));
+    AVO_THEN(status, heads_write_finish(&im->writer, &im->config, out));
+    heads_writer_free(&im->writer);
+    return status;
 }
 
-avo_status heads_import(const avo_model *model, const char *folder, quant_type type, buffer *out,
-                        avo_error *error) {
-    importing *im = allocator_take_array(model->allocator, 1, sizeof(*im));
+static avo_status importing_open(const avo_model *model, const char *folder, importing **out,
+                                 avo_error *error) {
+    importing *im = *out = allocator_take_array(model->allocator, 1, sizeof(*im));
     if (im == NULL)
         return status_no_memory(error, "draft heads", sizeof(*im));
     im->model = model;
     im->folder = folder;
     im->error = error;
     arena_init(&im->tree, model->allocator, SIZE_MAX);
-    heads_writer_init(&im->writer, model->allocator, folder, type, error);
-    avo_status status = run(im, type, out);
-    heads_writer_free(&im->writer);
+    return AVO_OK;
+}
+
+static void importing_close(importing *im) {
     source_close(im->source);
-    file_map_close(&im->weights_map);
-    file_map_close(&im->config_map);
     arena_free(&im->tree);
-    allocator_give(model->allocator, im, sizeof(*im));
+    allocator_give(im->model->allocator, im, sizeof(*im));
+}
+
+avo_status heads_import_memory(const avo_model *model, const char *folder, text_view config,
+                               bytes_view weights, quant_type type, buffer *out, avo_error *error) {
+    importing *im;
+    AVO_TRY(importing_open(model, folder, &im, error));
+    snprintf(im->path, sizeof(im->path), "%s/model.safetensors", folder);
+    avo_status status = import_parts(im, config, weights, type, out);
+    importing_close(im);
+    return status;
+}
+
+/* Both files of the folder, mapped. */
+static avo_status import_files(importing *im, quant_type type, buffer *out) {
+    char path[PATH_MAX_BYTES];
+    file_map config, weights;
+    AVO_TRY(file_join(path, sizeof(path), im->folder, "config.json", im->error));
+    AVO_TRY(file_map_open(path, &config, im->error));
+    avo_status status = find_weights(im);
+    AVO_THEN(status, file_map_open(im->path, &weights, im->error));
+    if (status == AVO_OK) {
+        text_view text = {(const char *)config.bytes.data, config.bytes.size};
+        status = import_parts(im, text, weights.bytes, type, out);
+        file_map_close(&weights);
+    }
+    file_map_close(&config);
+    return status;
+}
+
+avo_status heads_import(const avo_model *model, const char *folder, quant_type type, buffer *out,
+                        avo_error *error) {
+    importing *im;
+    AVO_TRY(importing_open(model, folder, &im, error));
+    avo_status status = import_files(im, type, out);
+    importing_close(im);
     return status;
 }

@@ -12,4 +12,9 @@
 AVO_MUST_USE avo_status heads_import(const avo_model *model, const char *folder, quant_type type,
                                      buffer *out, avo_error *error);
 
+/* The same for files that lie in memory; `folder` is for messages. */
+AVO_MUST_USE avo_status heads_import_memory(const avo_model *model, const char *folder,
+                                            text_view config, bytes_view weights, quant_type type,
+                                            buffer *out, avo_error *error);
+
 #endif

@@ -15,6 +15,8 @@ void heads_writer_init(heads_writer *w, const avo_allocator *allocator, const ch
     buffer_init(&w->scales, allocator, SIZE_MAX);
     buffer_init(&w->minimums, allocator, SIZE_MAX);
     buffer_init(&w->row, allocator, SIZE_MAX);
+    w->json = json_writer_of(&w->header);
+    json_object_begin(&w->json);
 }
 
 void heads_writer_free(heads_writer *w) {
@@ -33,20 +35,24 @@ static avo_status append(heads_writer *w, buffer *out, const void *data, size_t 
     return room(w, buffer_append(out, data, bytes), bytes);
 }
 
-/* A tensor of the last `bytes` bytes of the data. */
+/* A tensor of the last `bytes` bytes of the data; rows 0: a vector. */
 static avo_status declare(heads_writer *w, const char *name, const char *part, const char *dtype,
                           uint32_t rows, uint32_t columns, size_t bytes) {
-    char shape[32];
-    if (rows == 0)
-        snprintf(shape, sizeof(shape), "%u", columns);
-    else
-        snprintf(shape, sizeof(shape), "%u,%u", rows, columns);
-    return room(w,
-                buffer_format(&w->header,
-                              ",\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":"
-                              "[%zu,%zu]}",
-                              name, part, dtype, shape, w->data.size - bytes, w->data.size),
-                256);
+    char full[SOURCE_NAME_MAX];
+    snprintf(full, sizeof(full), "%s%s", name, part);
+    json_member_object_begin(&w->json, full);
+    json_member_string(&w->json, "dtype", dtype);
+    json_member_array_begin(&w->json, "shape");
+    if (rows > 0)
+        json_u64(&w->json, rows);
+    json_u64(&w->json, columns);
+    json_end(&w->json);
+    json_member_array_begin(&w->json, "data_offsets");
+    json_u64(&w->json, w->data.size - bytes);
+    json_u64(&w->json, w->data.size);
+    json_end(&w->json);
+    json_end(&w->json);
+    return room(w, w->json.status, w->header.size);
 }
 
 /* ---- Numbers ---- */
@@ -179,50 +185,62 @@ avo_status heads_write_tokens(heads_writer *w, const int32_t *tokens, uint32_t c
 
 /* ---- The file ---- */
 
-static avo_status format_eagle(const heads_config *c, buffer *text) {
-    AVO_TRY(buffer_format(text, ",\"form\":\"%s\",\"taps\":[", heads_form_name(c->form)));
+static void write_eagle(json_writer *w, const heads_config *c) {
+    json_member_string(w, "form", heads_form_name(c->form));
+    json_member_array_begin(w, "taps");
     for (uint32_t i = 0; i < c->taps; i++)
-        AVO_TRY(buffer_format(text, i == 0 ? "%u" : ",%u", c->tap[i]));
-    return buffer_format(text,
-                         "],\"depth\":%u,\"window\":0,\"attention_heads\":%u,\"kv_heads\":%u,"
-                         "\"head_size\":%u,\"feed_forward\":%u,\"rope_base\":%.17g%s%s%s",
-                         c->depth, c->attention_heads, c->kv_heads, c->head_size, c->feed_forward,
-                         c->rope_base, c->bias ? ",\"bias\":true" : "",
-                         c->norm_residual ? ",\"norm_residual\":true" : "",
-                         c->attention_bias ? ",\"attention_bias\":true" : "");
+        json_u64(w, c->tap[i]);
+    json_end(w);
+    json_member_u64(w, "depth", c->depth);
+    json_member_u64(w, "window", 0);
+    json_member_u64(w, "attention_heads", c->attention_heads);
+    json_member_u64(w, "kv_heads", c->kv_heads);
+    json_member_u64(w, "head_size", c->head_size);
+    json_member_u64(w, "feed_forward", c->feed_forward);
+    json_member_number(w, "rope_base", c->rope_base);
+    json_member_boolean(w, "norm_residual", c->norm_residual);
+    json_member_boolean(w, "attention_bias", c->attention_bias);
 }
 
-static avo_status format_fields(const heads_config *c, buffer *text) {
-    AVO_TRY(buffer_format(text,
-                          "{\"version\":\"1\",\"kind\":\"%s\",\"width\":%u,\"layers\":%u,"
-                          "\"vocabulary\":%u,\"frequent\":%u,\"norm_epsilon\":%.17g,"
-                          "\"base_digest\":\"%s\"%s",
-                          heads_kind_name(c->kind), c->width, c->layers, c->vocabulary, c->frequent,
-                          c->norm_epsilon, c->base_digest, c->output ? ",\"output\":true" : ""));
-    if (c->kind == HEADS_MEDUSA)
-        AVO_TRY(buffer_format(text, ",\"heads\":%u,\"blocks\":%u%s", c->heads, c->blocks,
-                              c->bias ? ",\"bias\":true" : ""));
-    else
-        AVO_TRY(format_eagle(c, text));
-    return buffer_append_text(text, "}");
+static avo_status write_fields(const heads_config *c, buffer *out) {
+    json_writer json = json_writer_of(out), *w = &json;
+    json_object_begin(w);
+    json_member_string(w, "version", "1");
+    json_member_string(w, "kind", heads_kind_name(c->kind));
+    json_member_u64(w, "width", c->width);
+    json_member_u64(w, "layers", c->layers);
+    json_member_u64(w, "vocabulary", c->vocabulary);
+    json_member_u64(w, "frequent", c->frequent);
+    json_member_number(w, "norm_epsilon", c->norm_epsilon);
+    json_member_string(w, "base_digest", c->base_digest);
+    json_member_boolean(w, "output", c->output);
+    json_member_boolean(w, "bias", c->bias);
+    if (c->kind == HEADS_MEDUSA) {
+        json_member_u64(w, "heads", c->heads);
+        json_member_u64(w, "blocks", c->blocks);
+    } else {
+        write_eagle(w, c);
+    }
+    json_end(w);
+    return json_writer_status(w);
 }
 
+/* The length of the header, the header up to a multiple of 8 bytes, the data. */
 static avo_status join(heads_writer *w, const heads_config *config, buffer *out) {
     buffer *fields = &w->scales;
+    uint64_t bytes;
     fields->size = 0;
-    AVO_TRY(format_fields(config, fields));
-    size_t begin = out->size;
-    uint64_t bytes = 0;
+    AVO_TRY(write_fields(config, fields));
+    json_member_object_begin(&w->json, "__metadata__");
+    json_member_text(&w->json, "avocet.heads", buffer_text(fields));
+    json_end(&w->json);
+    json_end(&w->json);
+    AVO_TRY(json_writer_status(&w->json));
+    while (w->header.size % 8 != 0)
+        AVO_TRY(buffer_append_text(&w->header, " "));
+    bytes = w->header.size;
     AVO_TRY(buffer_append(out, &bytes, sizeof(bytes)));
-    AVO_TRY(buffer_append_text(out, "{\"__metadata__\":{\"avocet.heads\":"));
-    AVO_TRY(json_write_string(out, buffer_text(fields)));
-    AVO_TRY(buffer_append_text(out, "}"));
     AVO_TRY(buffer_append(out, w->header.data, w->header.size));
-    AVO_TRY(buffer_append_text(out, "}"));
-    while ((out->size - begin) % 8 != 0)
-        AVO_TRY(buffer_append_text(out, " "));
-    bytes = out->size - begin - sizeof(bytes);
-    memcpy(out->data + begin, &bytes, sizeof(bytes));
     return buffer_append(out, w->data.data, w->data.size);
 }
 

@@ -2,6 +2,7 @@
 #ifndef AVO_MODEL_HEADS_WRITE_H
 #define AVO_MODEL_HEADS_WRITE_H
 
+#include "base/json_writer.h"
 #include "model/heads_int.h"
 
 /* How matrices are stored: F32, or blocks of 32 as I8 (QUANT_Q8_0) or U8 (QUANT_Q4_1). */
@@ -11,6 +12,7 @@ typedef struct heads_writer {
     const char *path; /* where the numbers come from, for messages */
     quant_type type;
     buffer header, data;
+    json_writer json;        /* into `header` */
     buffer scales, minimums; /* of the matrix at hand */
     buffer row;              /* floats */
 } heads_writer;

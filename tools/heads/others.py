@@ -152,7 +152,8 @@ def layer_config(base, depth):
 def eagle3_tensors(base, prefixes, name, bias=False):
     """Draft tokens as EAGLE-3 has them: d2t is the distance from a column to its token."""
     width, vocabulary = base.width, base.embedding.shape[0]
-    drafted = sorted(numpy.random.Generator(numpy.random.Philox(7)).permutation(vocabulary)[:DRAFTED])
+    order = numpy.random.Generator(numpy.random.Philox(7)).permutation(vocabulary)
+    drafted = sorted(order[:DRAFTED])
     tensors = {"fc.weight": random(name + "fc", width, len(TINY_TAPS) * width),
                "norm.weight": random(name + "norm", width),
                "lm_head.weight": random(name + "lm_head", DRAFTED, width),
