@@ -1,9 +1,12 @@
-/* model/heads on any bytes, for a small model. What opens drafts for an answer, which must be the
- * one without drafts; tensors may hold any bits, so the heads' numbers are anything, too. */
+/* model/heads and model/heads_import on any bytes, for a small model. What begins with FOLDER is
+ * the configuration of another project's folder, a zero byte and its weights. What opens drafts for
+ * an answer, which must be the one without drafts; tensors may hold any bits, so the heads' numbers
+ * are anything, too. */
 #include "model/heads.h"
 
 #include "engine/draft_heads.h"
 #include "engine/engine_int.h"
+#include "model/heads_import.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,7 @@
 #define MODEL   AVO_FUZZ_FOLDER "/corpus/model/llama.gguf"
 #define CONTEXT 24
 #define TOKENS  12
+#define FOLDER  "folder\n"
 
 typedef struct answer {
     int32_t token[TOKENS];
@@ -75,6 +79,27 @@ static void use(const avo_heads *heads) {
         abort();
 }
 
+/* What was converted must open, or be refused by what is checked there alone. */
+static avo_status open_folder(const uint8_t *data, size_t size, avo_heads **heads,
+                              avo_error *error) {
+    const uint8_t *end = memchr(data, 0, size);
+    size_t length = end == NULL ? size : (size_t)(end - data), begin = length + (end != NULL);
+    buffer made;
+    buffer_init(&made, NULL, (size_t)64 << 20);
+    *heads = NULL;
+    avo_status status = heads_import_memory(model, "fuzz", (text_view){(const char *)data, length},
+                                            (bytes_view){data + begin, size - begin},
+                                            size % 3 == 0   ? QUANT_F32
+                                            : size % 3 == 1 ? QUANT_Q8_0
+                                                            : QUANT_Q4_1,
+                                            &made, error);
+    if (status == AVO_OK)
+        status = heads_open_memory(model, (bytes_view){(const uint8_t *)made.data, made.size},
+                                   "fuzz", heads, error);
+    buffer_free(&made);
+    return status;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (model == NULL &&
         (avo_model_open(MODEL, NULL, &model, NULL) != AVO_OK || !generate(NULL, &plain)))
@@ -85,7 +110,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(copy, data, size);
     avo_heads *heads;
     avo_error error = {0};
-    avo_status status = heads_open_memory(model, (bytes_view){copy, size}, "fuzz", &heads, &error);
+    size_t prefix = strlen(FOLDER);
+    avo_status status =
+        size > prefix && memcmp(copy, FOLDER, prefix) == 0
+            ? open_folder(copy + prefix, size - prefix, &heads, &error)
+            : heads_open_memory(model, (bytes_view){copy, size}, "fuzz", &heads, &error);
     free(copy); /* nothing of it is needed any more */
     if ((status == AVO_OK) != (heads != NULL) || (status != AVO_OK && error.text[0] == '\0'))
         abort();

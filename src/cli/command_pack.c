@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/team.h"
 #include "cli/calibrate_text.h"
+#include "cli/pack_heads.h"
 #include "cli/text_tokens.h"
 #include "eval/sensitivity.h"
 #include "pack/calibration.h"
@@ -96,7 +97,7 @@ static avo_status is_calibration(const char *path, bool *found, avo_error *error
 
 /* What was asked for, as text; NULL: not said. */
 typedef struct pack_words {
-    const char *model, *output, *type, *shape, *calibrate, *look_up, *sensitivity;
+    const char *model, *output, *type, *shape, *calibrate, *look_up, *sensitivity, *base;
     uint64_t seed;
 } pack_words;
 
@@ -197,6 +198,28 @@ static int check_words(const pack_words *given, int words, pack_options *options
     return EXIT_GOOD;
 }
 
+/* Draft heads take a type and nothing else. */
+static int check_heads(const pack_words *given, int words, const pack_options *options) {
+    quant_type type;
+    if (given->output == NULL || given->output[0] == '\0')
+        return cli_usage(&command_pack, "missing output: give -o FILE.safetensors");
+    if (words != 1)
+        return cli_usage(&command_pack, "needs one folder of draft heads, got %d", words);
+    if (!cli_pack_heads_type(given->type, &type))
+        return cli_usage(&command_pack, "unknown type \"%s\" of draft heads; types: q8, q4, f32",
+                         given->type);
+    if (given->shape != NULL || given->calibrate != NULL || given->look_up != NULL ||
+        given->sensitivity != NULL || options->bits > 0 || options->tensors != NULL)
+        return cli_usage(&command_pack, "--base (draft heads) can be combined with --type only");
+    return EXIT_GOOD;
+}
+
+static int run_heads(const pack_words *given, int words, const pack_options *options, bool json) {
+    int usage = check_heads(given, words, options);
+    const pack_heads_options own = {given->model, given->base, given->output, given->type, json};
+    return usage == EXIT_GOOD ? cli_pack_heads(&own) : usage;
+}
+
 static int run(int argc, char **argv) {
     pack_words given = {.seed = 1};
     uint32_t effort = PACK_EFFORT_FEEDBACK;
@@ -229,6 +252,9 @@ static int run(int argc, char **argv) {
          0, PACK_EFFORT_COUNT - 1},
         {"threads", 0, OPTION_U32, &options.threads, "N",
          "worker threads (default: all that this process may use)", 1, TEAM_THREADS_MAX},
+        {"base", 0, OPTION_TEXT, &given.base, "MODEL",
+         "convert a folder of Medusa or EAGLE heads into one file of draft heads for this model", 0,
+         0},
         {"random", 0, OPTION_TEXT, &given.shape, "SHAPE", "pack random weights instead of a model",
          0, 0},
         {"seed", 0, OPTION_U64, &given.seed, "N", "(with --random) seed (default 1)", 0, 0},
@@ -241,6 +267,8 @@ static int run(int argc, char **argv) {
         return options_exit(result);
     given.model = words > 0 ? argv[1] : NULL;
     options.effort = (pack_effort)effort;
+    if (given.base != NULL)
+        return run_heads(&given, words, &options, json);
     int usage = check_words(&given, words, &options);
     if (usage != EXIT_GOOD)
         return usage;
@@ -267,6 +295,7 @@ const cli_command command_pack = {
     .name = "pack",
     .summary = "convert a model to one .avo file, which opens instantly",
     .usage = "avocet pack MODEL -o FILE.avo [--type TYPE | --bits N] [--calibrate FILE]\n"
+             "       avocet pack HEADS-FOLDER --base MODEL -o FILE.safetensors [--type q8|q4|f32]\n"
              "       avocet pack --random SHAPE -o FILE.avo [--type TYPE] [--seed N]",
     .examples = "avocet pack smollm2 -o smollm2.avo\n"
                 "avocet pack ./Llama-3.2-1B -o llama.avo --bits 4.5 --calibrate text.txt\n"

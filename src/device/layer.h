@@ -126,11 +126,14 @@ typedef struct batch_segment {
 
 typedef struct batch_view {
     uint32_t rows;
-    const int32_t *token;        /* [rows] */
-    const float *input;          /* [rows][embedding.k] in the place of the tokens' embeddings, for
-                                    models without one (draft heads); NULL: tokens */
-    const uint32_t *position;    /* [rows] */
-    const uint32_t *row_segment; /* [rows] */
+    const int32_t *token;         /* [rows] */
+    const float *input;           /* [rows][embedding.k] in the place of the tokens' embeddings, for
+                                     models without one (draft heads); NULL: tokens */
+    const float *attention_input; /* [rows][query.weight.k] in the place of what the first layer's
+                                     attention norm gives, where its queries, keys and values see
+                                     more than the residual (EAGLE-3); NULL: that norm */
+    const uint32_t *position;     /* [rows] */
+    const uint32_t *row_segment;  /* [rows] */
     const batch_segment *segment;
     uint32_t segments;
     const uint32_t *logit_row; /* [logit_rows] rows that want logits, ascending */

@@ -82,6 +82,9 @@ static head_program_options program_options(const draft_heads_options *options,
         logits = options->drafters;
     else if (view == &heads->medusa_head && options->drafters * heads->config.heads < rows)
         logits = options->drafters * heads->config.heads;
+    for (uint32_t i = 0; i < HEADS_MEDUSA_MAX; i++)
+        if (view == &heads->medusa_output[i])
+            logits = options->drafters;
     return (head_program_options){
         .allocator = allocator,
         .engine = options->engine,
@@ -95,15 +98,32 @@ static head_program_options program_options(const draft_heads_options *options,
         .lender = options->lender};
 }
 
-/* The views of a unit, in the order fuse, input, layers; those without weights are not there. */
-static void unit_views(const avo_heads *heads, const model_view *views[3]) {
+/* The views of a unit, in the order fuse, input, layers, blocks, outputs; those without weights are
+ * not there. */
+static void unit_views(const avo_heads *heads, const model_view *views[HEAD_PROGRAMS]) {
     bool medusa = heads->config.kind == HEADS_MEDUSA;
-    views[0] = &heads->fuse;
-    views[1] = medusa ? &heads->medusa_states : &heads->input;
-    views[2] = medusa ? &heads->medusa_head : &heads->layers;
-    for (uint32_t i = 0; i < 3; i++)
+    uint32_t count = 0;
+    views[count++] = &heads->fuse;
+    views[count++] = medusa ? &heads->medusa_states : &heads->input;
+    views[count++] = medusa ? &heads->medusa_head : &heads->layers;
+    for (uint32_t i = 0; i < HEADS_BLOCKS_MAX; i++)
+        views[count++] = &heads->medusa_block[i];
+    for (uint32_t i = 0; i < HEADS_MEDUSA_MAX; i++)
+        views[count++] = &heads->medusa_output[i];
+    for (uint32_t i = 0; i < HEAD_PROGRAMS; i++)
         if (views[i]->head.weight.data == NULL)
             views[i] = NULL;
+}
+
+void head_unit_programs(head_unit *unit, head_program *programs[HEAD_PROGRAMS]) {
+    uint32_t count = 0;
+    programs[count++] = &unit->fuse;
+    programs[count++] = &unit->input;
+    programs[count++] = &unit->layers;
+    for (uint32_t i = 0; i < HEADS_BLOCKS_MAX; i++)
+        programs[count++] = &unit->block[i];
+    for (uint32_t i = 0; i < HEADS_MEDUSA_MAX; i++)
+        programs[count++] = &unit->output[i];
 }
 
 typedef struct heads_sizes {
@@ -138,12 +158,12 @@ uint64_t draft_heads_bytes(const avo_model *model, const draft_heads_options *op
     uint64_t bytes = sizeof(draft_heads) + sizes.ring + sizes.arrays;
     for (uint32_t kind = 0; kind < HEADS_KINDS; kind++) {
         const avo_heads *heads = options->heads.of[kind];
-        const model_view *views[3];
+        const model_view *views[HEAD_PROGRAMS];
         if (heads == NULL)
             continue;
         bytes += sizeof(*heads) + heads->arena.used_bytes + heads->rest_bytes;
         unit_views(heads, views);
-        for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t i = 0; i < HEAD_PROGRAMS; i++) {
             if (views[i] == NULL)
                 continue;
             head_program_options own = program_options(options, model->allocator, heads, views[i]);
@@ -203,16 +223,17 @@ static avo_status open_unit(draft_heads *own, const draft_heads_options *options
                             const uint32_t *tap, avo_error *error) {
     head_unit *unit = &own->unit[kind];
     const avo_heads *heads = options->heads.of[kind];
-    head_program *const programs[] = {&unit->fuse, &unit->input, &unit->layers};
-    const model_view *views[3];
+    head_program *programs[HEAD_PROGRAMS];
+    const model_view *views[HEAD_PROGRAMS];
     unit->heads = heads;
+    head_unit_programs(unit, programs);
     for (uint32_t i = 0; i < heads->config.taps; i++)
         unit->tap[i] = place_of(tap, own->taps, heads->config.tap[i]);
     unit_views(heads, views);
-    bool whole = used_in_place(own, heads, views[2]);
+    bool whole = views[2] == NULL || used_in_place(own, heads, views[2]);
     while (!whole) /* opening copies them; another engine may be at it */
         whole = heads_gather_more(heads, UINT32_MAX);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < HEAD_PROGRAMS; i++) {
         if (views[i] == NULL)
             continue;
         head_program_options program = program_options(options, own->allocator, heads, views[i]);
@@ -266,9 +287,10 @@ void draft_heads_close(draft_heads *own) {
     if (own == NULL)
         return;
     for (uint32_t kind = HEADS_KINDS; kind-- > 0;) {
-        head_program_close(&own->unit[kind].layers);
-        head_program_close(&own->unit[kind].input);
-        head_program_close(&own->unit[kind].fuse);
+        head_program *programs[HEAD_PROGRAMS];
+        head_unit_programs(&own->unit[kind], programs);
+        for (uint32_t i = HEAD_PROGRAMS; i-- > 0;)
+            head_program_close(programs[i]);
     }
     arena_free(&own->arena);
     allocator_give(own->allocator, own, sizeof(*own));
@@ -276,9 +298,9 @@ void draft_heads_close(draft_heads *own) {
 
 void draft_heads_resize(draft_heads *own, uint32_t threads) {
     for (uint32_t kind = 0; kind < HEADS_KINDS; kind++) {
-        head_unit *unit = &own->unit[kind];
-        head_program *const programs[] = {&unit->fuse, &unit->input, &unit->layers};
-        for (uint32_t i = 0; i < 3; i++)
+        head_program *programs[HEAD_PROGRAMS];
+        head_unit_programs(&own->unit[kind], programs);
+        for (uint32_t i = 0; i < HEAD_PROGRAMS; i++)
             if (programs[i]->stream != NULL)
                 device_stream_resize(programs[i]->stream, threads);
     }

@@ -31,8 +31,9 @@ typedef struct head_unit {
     const avo_heads *heads;           /* NULL: none of this kind */
     uint32_t tap[HEADS_TAPS_MAX];     /* their places among those that are kept */
     head_program fuse, input, layers; /* Medusa: `input` has all states, `layers` the logits */
-    head_rows *rows;                  /* [drafters]; NULL: Medusa */
-    double pass_ns;                   /* one row for each request, learned */
+    head_program block[HEADS_BLOCKS_MAX], output[HEADS_MEDUSA_MAX]; /* of heads that have them */
+    head_rows *rows;                                                /* [drafters]; NULL: Medusa */
+    double pass_ns; /* one row for each request, learned */
 } head_unit;
 
 /* Rows of the pass at hand. */
@@ -47,6 +48,10 @@ typedef struct head_batch {
     uint32_t *request;      /* [drafters] of each segment */
     uint32_t segments;
 } head_batch;
+
+/* The programs of a unit, and what they compute; views are NULL where there is none. */
+#define HEAD_PROGRAMS (3 + HEADS_BLOCKS_MAX + HEADS_MEDUSA_MAX)
+void head_unit_programs(head_unit *unit, head_program *programs[HEAD_PROGRAMS]);
 
 struct draft_heads {
     const avo_allocator *allocator;

@@ -82,26 +82,44 @@ static bool read_row(const head_program *program, uint32_t row, const float **ou
 
 /* ---- EAGLE: from states to the layers' inputs ---- */
 
-/* x = input · [norm(state); norm(E[token])]; the states are the first halves of `joined`, which
- * are normed in place. */
+/* [state; E[token]] of a row, normed where the form has it so. What EAGLE-3's first layer adds its
+ * outputs to is the state. */
+static void join_row(draft_heads *own, const head_unit *unit, uint32_t number) {
+    const avo_heads *heads = unit->heads;
+    const heads_config *config = &heads->config;
+    size_t width = own->width;
+    float *row = own->batch.joined + number * 2 * width, *x = own->batch.x + number * width;
+    float epsilon = (float)config->norm_epsilon;
+    if (config->form == HEADS_FORM_EAGLE3 && !config->norm_residual)
+        memcpy(x, row, width * sizeof(*x));
+    embed(own, own->batch.token[number], row + width);
+    if (config->form == HEADS_FORM_EAGLE)
+        return;
+    norm_vector(row, heads->state_norm, epsilon, width, row);
+    norm_vector(row + width, heads->token_norm, epsilon, width, row + width);
+    if (config->norm_residual)
+        memcpy(x, row, width * sizeof(*x));
+}
+
+/* x = input · [norm(state); norm(E[token])] + bias; the states are the first halves of `joined`,
+ * which are normed in place. */
 static bool run_input(draft_heads *own, const head_unit *unit) {
     head_batch *batch = &own->batch;
     const avo_heads *heads = unit->heads;
     size_t width = own->width;
-    float epsilon = (float)heads->config.norm_epsilon;
-    for (uint32_t i = 0; i < batch->rows; i++) {
-        float *row = batch->joined + i * 2 * width;
-        norm_vector(row, heads->state_norm, epsilon, width, row);
-        embed(own, batch->token[i], row + width);
-        norm_vector(row + width, heads->token_norm, epsilon, width, row + width);
-    }
+    for (uint32_t i = 0; i < batch->rows; i++)
+        join_row(own, unit, i);
+    if (heads->config.form == HEADS_FORM_EAGLE3)
+        return true;
     if (!run_product(&unit->input, batch, batch->joined))
         return false;
     for (uint32_t i = 0; i < batch->rows; i++) {
         const float *x;
+        float *out = batch->x + i * width;
         if (!read_row(&unit->input, i, &x))
             return false;
-        memcpy(batch->x + i * width, x, width * sizeof(float));
+        for (size_t k = 0; k < width; k++)
+            out[k] = x[k] + (heads->input_bias != NULL ? heads->input_bias[k] : 0.0f);
     }
     return true;
 }
@@ -110,11 +128,12 @@ static bool run_input(draft_heads *own, const head_unit *unit) {
 static bool run_fuse(draft_heads *own, const head_unit *unit) {
     head_batch *batch = &own->batch;
     size_t width = own->width;
-    if (!run_product(&unit->fuse, batch, batch->fused))
+    bool fuses = unit->heads->config.form != HEADS_FORM_EAGLE;
+    if (fuses && !run_product(&unit->fuse, batch, batch->fused))
         return false;
     for (uint32_t i = 0; i < batch->rows; i++) {
-        const float *state;
-        if (!read_row(&unit->fuse, i, &state))
+        const float *state = batch->fused + i * width;
+        if (fuses && !read_row(&unit->fuse, i, &state))
             return false;
         memcpy(batch->joined + i * 2 * width, state, width * sizeof(float));
     }
@@ -124,11 +143,19 @@ static bool run_fuse(draft_heads *own, const head_unit *unit) {
 static void norm_taps(const draft_heads *own, const head_unit *unit, uint32_t drafter,
                       uint32_t position, float *out) {
     const avo_heads *heads = unit->heads;
+    const norm_view *final = &own->target->model->view.final_norm;
     size_t width = own->width;
     const float *taps = head_ring_row(own, drafter, position);
-    for (uint32_t i = 0; i < heads->config.taps; i++)
-        norm_vector(taps + unit->tap[i] * width, heads->tap_norm + i * width,
-                    (float)heads->config.norm_epsilon, width, out + i * width);
+    for (uint32_t i = 0; i < heads->config.taps; i++, out += width) {
+        const float *tap = taps + unit->tap[i] * width;
+        if (heads->config.form == HEADS_FORM_AVOCET)
+            norm_vector(tap, heads->tap_norm + i * width, (float)heads->config.norm_epsilon, width,
+                        out);
+        else if (heads->config.form == HEADS_FORM_EAGLE)
+            norm_vector(tap, final->weight, final->epsilon, width, out);
+        else
+            memcpy(out, tap, width * sizeof(*out));
+    }
 }
 
 /* ---- Layers ---- */
@@ -203,12 +230,20 @@ static bool add_rows(draft_heads *own, const head_unit *unit, draft_request *req
     return true;
 }
 
+/* A step of the layers. */
+static batch_view layer_rows(const draft_heads *own, const head_unit *unit) {
+    batch_view view = rows_of(&own->batch, own->batch.x);
+    if (is_eagle(unit) && unit->heads->config.form == HEADS_FORM_EAGLE3)
+        view.attention_input = own->batch.joined;
+    return view;
+}
+
 /* Logits of each request's last row. */
 static bool run_layers(draft_heads *own, const head_unit *unit) {
     head_batch *batch = &own->batch;
     for (uint32_t i = 0; i < batch->segments; i++)
         batch->logit_row[i] = batch->segment[i].first + batch->segment[i].rows - 1;
-    batch_view view = rows_of(batch, batch->x);
+    batch_view view = layer_rows(own, unit);
     view.logit_rows = batch->segments;
     view.logits_whole = own->whole;
     view.top = 1;
@@ -242,7 +277,7 @@ static bool feed_rows(draft_heads *own, const head_unit *unit, draft_request *re
                   first + (count < own->rows_max ? count : own->rows_max));
         if (is_eagle(unit) && !(run_fuse(own, unit) && run_input(own, unit)))
             return false;
-        batch_view view = rows_of(batch, batch->x);
+        batch_view view = layer_rows(own, unit);
         view.logit_rows = 0;
         if (!head_program_run(&unit->layers, &view))
             return false;
@@ -356,7 +391,7 @@ static void propose_layers(draft_heads *own, head_unit *unit, draft_request *req
 static bool add_medusa(draft_heads *own, const head_unit *unit, const draft_request *request,
                        uint32_t index) {
     const avo_heads *heads = unit->heads;
-    const avo_model *model = own->target->model;
+    const norm_view *final = &own->target->model->view.final_norm;
     uint32_t number = drafter_number(request->drafter), count = request->timeline.count;
     const head_feed *feed = &own->feed[number];
     head_batch *batch = &own->batch;
@@ -366,8 +401,8 @@ static bool add_medusa(draft_heads *own, const head_unit *unit, const draft_requ
     size_t width = own->width;
     float *row = batch->joined + batch->rows * width * (heads->config.token ? 2 : 1);
     const float *taps = head_ring_row(own, number, count - 2);
-    norm_vector(taps + unit->tap[0] * width, model->view.final_norm.weight,
-                (float)heads->config.norm_epsilon, width, row);
+    norm_vector(taps + unit->tap[0] * width, final->weight, (float)heads->config.norm_epsilon,
+                width, row);
     if (heads->config.token) {
         embed(own, request->timeline.tokens[count - 1], row + width);
         norm_vector(row + width, NULL, (float)heads->config.norm_epsilon, width, row + width);
@@ -376,10 +411,20 @@ static bool add_medusa(draft_heads *own, const head_unit *unit, const draft_requ
     return true;
 }
 
-/* m = n + SiLU(state · n + token · u), a row for each head of each request. */
+/* x + SiLU(inner + bias) */
+static void residual_block(const float *x, const float *inner, const float *bias, size_t width,
+                           float *out) {
+    for (size_t k = 0; k < width; k++) {
+        float sum = bias != NULL ? inner[k] + bias[k] : inner[k];
+        out[k] = x[k] + sum * math_sigmoid(sum);
+    }
+}
+
+/* m = n + SiLU(state · n + token · u + bias), a row for each head of each request. */
 static bool run_states(draft_heads *own, const head_unit *unit) {
     head_batch *batch = &own->batch;
     const heads_config *config = &unit->heads->config;
+    const float *bias = unit->heads->state_bias;
     size_t width = own->width;
     if (!run_product(&unit->input, batch, batch->joined))
         return false;
@@ -388,44 +433,111 @@ static bool run_states(draft_heads *own, const head_unit *unit) {
         float *out = batch->x + (size_t)i * config->heads * width;
         if (!read_row(&unit->input, i, &inner))
             return false;
-        for (size_t k = 0; k < config->heads * width; k++)
-            out[k] = state[k % width] + inner[k] * math_sigmoid(inner[k]);
+        for (size_t k = 0; k < config->heads; k++)
+            residual_block(state, inner + k * width, bias != NULL ? bias + k * width : NULL, width,
+                           out + k * width);
     }
     return true;
 }
 
-static bool run_medusa(draft_heads *own, const head_unit *unit) {
+/* One more block of every head. The product gives the block of every head for every row, of which
+ * a row needs that of its own. */
+static bool run_block(draft_heads *own, const head_unit *unit, uint32_t block) {
     head_batch *batch = &own->batch;
-    uint32_t requests = batch->segments, heads = unit->heads->config.heads;
+    size_t width = own->width, heads = unit->heads->config.heads;
+    const float *bias = unit->heads->state_bias;
+    if (!run_product(&unit->block[block], batch, batch->x))
+        return false;
+    for (uint32_t i = 0; i < batch->rows; i++) {
+        size_t head = i % heads;
+        const float *inner;
+        float *x = batch->x + i * width;
+        if (!read_row(&unit->block[block], i, &inner))
+            return false;
+        residual_block(x, inner + head * width,
+                       bias != NULL ? bias + (block * heads + head) * width : NULL, width, x);
+    }
+    return true;
+}
+
+/* What the output rows are multiplied with, a row of the batch for each head of each request. */
+static bool run_heads(draft_heads *own, const head_unit *unit) {
+    head_batch *batch = &own->batch;
+    const heads_config *config = &unit->heads->config;
     if (!run_states(own, unit))
         return false;
-    for (uint32_t i = 0; i < requests * heads; i++) {
-        batch->logit_row[i] = i;
+    batch->rows *= config->heads;
+    for (uint32_t i = 0; i < batch->rows; i++) {
         batch->position[i] = 0;
-        batch->row_segment[i] = i / heads;
+        batch->row_segment[i] = i / config->heads;
     }
-    batch_view view = rows_of(batch, batch->x);
-    view.rows = view.logit_rows = requests * heads;
+    for (uint32_t block = 1; block < config->blocks; block++)
+        if (!run_block(own, unit, block))
+            return false;
+    return true;
+}
+
+/* The highest logit of each of these rows. */
+static const logit_top *run_output(const draft_heads *own, const head_program *program,
+                                   const float *input, uint32_t rows) {
+    const head_batch *batch = &own->batch;
+    const logit_top *top;
+    avo_error error;
+    for (uint32_t i = 0; i < rows; i++)
+        batch->logit_row[i] = i;
+    batch_view view = rows_of(batch, input);
+    view.rows = view.logit_rows = rows;
     view.logits_whole = own->whole;
     view.top = 1;
-    return head_program_run(&unit->layers, &view);
+    if (!head_program_run(program, &view) ||
+        device_read_top(program->stream, &top, &error) != AVO_OK)
+        return NULL;
+    return top;
+}
+
+/* Drafts of head `head` of every request that goes on. */
+static void take_head(head_unit *unit, const head_batch *batch, draft_request *requests,
+                      const logit_top *top, uint32_t first, uint32_t step) {
+    for (uint32_t i = 0; i < batch->segments; i++) {
+        draft_request *request = &requests[batch->request[i]];
+        request->going = request->going && request->draft->count < request->most &&
+                         take_token(unit, request, &top[first + i * step]);
+    }
+}
+
+/* Heads with an output matrix each. */
+static void run_outputs(draft_heads *own, head_unit *unit, draft_request *requests) {
+    head_batch *batch = &own->batch;
+    size_t width = own->width;
+    uint32_t heads = unit->heads->config.heads, count = batch->segments;
+    for (uint32_t head = 0; head < heads; head++) {
+        for (uint32_t i = 0; i < count; i++)
+            memcpy(batch->joined + i * width, batch->x + ((size_t)i * heads + head) * width,
+                   width * sizeof(float));
+        const logit_top *top = run_output(own, &unit->output[head], batch->joined, count);
+        if (top == NULL)
+            return;
+        take_head(unit, batch, requests, top, 0, 1);
+    }
 }
 
 static void propose_medusa(draft_heads *own, head_unit *unit, draft_request *requests) {
     head_batch *batch = &own->batch;
-    uint32_t heads = unit->heads->config.heads;
-    const logit_top *top;
-    avo_error error;
+    uint32_t heads = unit->heads->config.heads, count = batch->segments;
     uint64_t begin = clock_now_ns();
-    if (!run_medusa(own, unit) || device_read_top(unit->layers.stream, &top, &error) != AVO_OK)
+    for (uint32_t i = 0; i < count; i++)
+        requests[batch->request[i]].going = true;
+    if (!run_heads(own, unit))
         return;
-    learn(unit, batch, begin);
-    for (uint32_t i = 0; i < batch->segments; i++) {
-        draft_request *request = &requests[batch->request[i]];
-        for (uint32_t k = 0; k < heads && request->draft->count < request->most; k++)
-            if (!take_token(unit, request, &top[i * heads + k]))
-                break;
+    if (unit->heads->config.output) {
+        run_outputs(own, unit, requests);
+    } else {
+        const logit_top *top = run_output(own, &unit->layers, batch->x, batch->rows);
+        for (uint32_t head = 0; top != NULL && head < heads; head++)
+            take_head(unit, batch, requests, top, head, heads);
     }
+    batch->rows = count;
+    learn(unit, batch, begin);
 }
 
 /* ---- All kinds ---- */

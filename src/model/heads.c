@@ -1,4 +1,5 @@
 /* Opening draft heads for a model. */
+#include "model/heads_import.h"
 #include "model/heads_int.h"
 
 #include "base/float_mode.h"
@@ -21,6 +22,12 @@ static avo_status check_equal(const avo_heads *heads, const avo_model *model, co
                        heads->path, field, found, expected, model->source->path);
 }
 
+/* The state behind the base model's final norm. */
+static bool reads_normed(const heads_config *config) {
+    return config->kind == HEADS_MEDUSA ||
+           (config->kind == HEADS_EAGLE && config->form == HEADS_FORM_EAGLE);
+}
+
 static avo_status check_base(const avo_heads *heads, const avo_model *model, avo_error *error) {
     const heads_config *config = &heads->config;
     const model_view *view = &model->view;
@@ -28,11 +35,11 @@ static avo_status check_base(const avo_heads *heads, const avo_model *model, avo
     AVO_TRY(check_equal(heads, model, "layers", config->layers, view->layers, error));
     AVO_TRY(check_equal(heads, model, "vocabulary", config->vocabulary, view->vocabulary, error));
     if (view->embedding.k == view->width && view->head.weight.k == view->width &&
-        (view->final_norm.kind == NORM_RMS || config->kind != HEADS_MEDUSA))
+        (view->final_norm.kind == NORM_RMS || !reads_normed(config)))
         return AVO_OK;
     return status_fail(error, AVO_ERROR_UNSUPPORTED,
                        "%s: draft heads need a model whose embedding and output matrix have its "
-                       "own width, and Medusa heads an RMS norm behind its layers",
+                       "own width, and Medusa and EAGLE heads an RMS norm behind its layers",
                        model->source->path);
 }
 
@@ -81,6 +88,59 @@ static avo_status take_product(heads_reader *reader, const char *name, uint32_t 
     return AVO_OK;
 }
 
+/* The blocks of all heads behind the first, and the biases of all blocks. */
+static avo_status read_blocks(heads_reader *reader) {
+    avo_heads *heads = reader->heads;
+    const heads_config *config = &heads->config;
+    size_t all = (size_t)config->heads * config->width;
+    float *bias = NULL;
+    if (config->bias) {
+        heads->state_bias = bias =
+            arena_take_array(&heads->arena, config->blocks * all, sizeof(float));
+        if (bias == NULL)
+            return status_no_memory(reader->error, "biases", config->blocks * all * sizeof(float));
+    }
+    for (uint32_t block = 0; block < config->blocks; block++) {
+        char names[HEADS_MEDUSA_MAX][32];
+        const char *list[HEADS_MEDUSA_MAX];
+        for (uint32_t i = 0; i < config->heads; i++) {
+            const float *one;
+            char name[40];
+            snprintf(names[i], sizeof(names[i]),
+                     block == 0 ? "medusa.%u.state" : "medusa.%u.block.%u", i, block);
+            list[i] = names[i];
+            snprintf(name, sizeof(name), "%s.bias", names[i]);
+            if (!config->bias)
+                continue;
+            AVO_TRY(heads_take_norm(reader, name, 1, config->width, &one));
+            memcpy(bias + block * all + (size_t)i * config->width, one,
+                   config->width * sizeof(float));
+        }
+        heads_matrix matrix = {.names = list,
+                               .down = config->heads,
+                               .across = 1,
+                               .rows = config->width,
+                               .k = config->width};
+        weight_view weight;
+        if (block == 0)
+            continue;
+        AVO_TRY(heads_take_matrix(reader, &matrix, &weight));
+        heads->medusa_block[block] = product_view(&weight);
+    }
+    return AVO_OK;
+}
+
+static avo_status read_outputs(heads_reader *reader) {
+    const heads_config *config = &reader->heads->config;
+    for (uint32_t i = 0; i < config->heads; i++) {
+        char name[40];
+        snprintf(name, sizeof(name), "medusa.%u.output", i);
+        AVO_TRY(take_product(reader, name, config->frequent, config->width,
+                             &reader->heads->medusa_output[i]));
+    }
+    return AVO_OK;
+}
+
 static avo_status read_medusa(heads_reader *reader) {
     avo_heads *heads = reader->heads;
     const heads_config *config = &heads->config;
@@ -100,6 +160,9 @@ static avo_status read_medusa(heads_reader *reader) {
     weight_view weight;
     AVO_TRY(heads_take_matrix(reader, &matrix, &weight));
     heads->medusa_states = product_view(&weight);
+    AVO_TRY(read_blocks(reader));
+    if (config->output)
+        return read_outputs(reader);
     AVO_TRY(heads_gather(reader, &weight));
     heads->medusa_head = product_view(&weight);
     return AVO_OK;
@@ -117,10 +180,15 @@ static avo_status read_layer(heads_reader *reader, const char *prefix, uint32_t 
                              layer_view *layer) {
     const heads_config *c = &reader->heads->config;
     uint32_t query = c->attention_heads * c->head_size, kv = c->kv_heads * c->head_size;
+    /* The first layer of EAGLE-3 sees a state and a token, both normed by the host; that of EAGLE
+     * sees its input as it is. */
+    bool wide = number == 0 && c->form == HEADS_FORM_EAGLE3;
+    bool normed = number > 0 || c->form == HEADS_FORM_AVOCET;
+    uint32_t seen = wide ? 2 * c->width : c->width;
     const layer_matrix matrices[] = {
-        {"attn_q", offsetof(layer_view, query), query, c->width},
-        {"attn_k", offsetof(layer_view, key), kv, c->width},
-        {"attn_v", offsetof(layer_view, value), kv, c->width},
+        {"attn_q", offsetof(layer_view, query), query, seen},
+        {"attn_k", offsetof(layer_view, key), kv, seen},
+        {"attn_v", offsetof(layer_view, value), kv, seen},
         {"attn_output", offsetof(layer_view, output), c->width, query},
         {"ffn_gate", offsetof(layer_view, gate), c->feed_forward, c->width},
         {"ffn_up", offsetof(layer_view, up), c->feed_forward, c->width},
@@ -144,9 +212,17 @@ static avo_status read_layer(heads_reader *reader, const char *prefix, uint32_t 
             .names = names, .down = 1, .across = 1, .rows = matrices[i].rows, .k = matrices[i].k};
         snprintf(name, sizeof(name), "%s.%u.%s", prefix, number, matrices[i].name);
         AVO_TRY(heads_take_matrix(reader, &matrix, &linear->weight));
+        if (!c->attention_bias || i >= 3)
+            continue;
+        snprintf(name, sizeof(name), "%s.%u.%s.bias", prefix, number, matrices[i].name);
+        AVO_TRY(heads_take_norm(reader, name, 1, matrices[i].rows, &linear->bias));
     }
-    snprintf(name, sizeof(name), "%s.%u.attn_norm.weight", prefix, number);
-    AVO_TRY(heads_take_norm(reader, name, 1, c->width, &layer->attention_norm.weight));
+    if (normed) {
+        snprintf(name, sizeof(name), "%s.%u.attn_norm.weight", prefix, number);
+        AVO_TRY(heads_take_norm(reader, name, 1, c->width, &layer->attention_norm.weight));
+    } else {
+        layer->attention_norm = no_norm;
+    }
     snprintf(name, sizeof(name), "%s.%u.ffn_norm.weight", prefix, number);
     return heads_take_norm(reader, name, 1, c->width, &layer->feed_forward_norm.weight);
 }
@@ -179,17 +255,24 @@ static avo_status read_layers(heads_reader *reader, const char *prefix, const ch
     for (uint32_t i = 0; i < config->depth; i++)
         AVO_TRY(read_layer(reader, prefix, i, &layers[i]));
     weight_view head;
-    AVO_TRY(heads_gather(reader, &head));
+    const char *const output = "output";
+    heads_matrix matrix = {
+        .names = &output, .down = 1, .across = 1, .rows = config->frequent, .k = config->width};
+    AVO_TRY(config->output ? heads_take_matrix(reader, &matrix, &head)
+                           : heads_gather(reader, &head));
     model_view *view = &heads->layers;
     *view = product_view(&head);
     view->layer = layers;
     view->layers = config->depth;
-    view->final_norm = (norm_view){.kind = NORM_RMS, .epsilon = (float)config->norm_epsilon};
-    AVO_TRY(heads_take_norm(reader, norm, 1, config->width, &view->final_norm.weight));
+    if (config->form != HEADS_FORM_EAGLE) {
+        view->final_norm = (norm_view){.kind = NORM_RMS, .epsilon = (float)config->norm_epsilon};
+        AVO_TRY(heads_take_norm(reader, norm, 1, config->width, &view->final_norm.weight));
+    }
     view->query_width_max = config->attention_heads * config->head_size;
     view->kv_width_max = config->kv_heads * config->head_size;
     view->feed_forward_max = config->feed_forward;
-    view->k_max = larger(larger(config->width, view->query_width_max), config->feed_forward);
+    view->k_max =
+        larger(larger(layers[0].query.weight.k, view->query_width_max), config->feed_forward);
     return make_rotary(reader, view);
 }
 
@@ -197,12 +280,18 @@ static avo_status read_eagle(heads_reader *reader) {
     avo_heads *heads = reader->heads;
     const heads_config *config = &heads->config;
     uint32_t width = config->width;
-    AVO_TRY(
-        heads_take_norm(reader, "eagle.tap_norm.weight", config->taps, width, &heads->tap_norm));
-    AVO_TRY(heads_take_norm(reader, "eagle.state_norm.weight", 1, width, &heads->state_norm));
-    AVO_TRY(heads_take_norm(reader, "eagle.token_norm.weight", 1, width, &heads->token_norm));
-    AVO_TRY(take_product(reader, "eagle.fuse", width, config->taps * width, &heads->fuse));
-    AVO_TRY(take_product(reader, "eagle.input", width, 2 * width, &heads->input));
+    if (config->form == HEADS_FORM_AVOCET)
+        AVO_TRY(heads_take_norm(reader, "eagle.tap_norm.weight", config->taps, width,
+                                &heads->tap_norm));
+    if (config->form != HEADS_FORM_EAGLE) {
+        AVO_TRY(heads_take_norm(reader, "eagle.state_norm.weight", 1, width, &heads->state_norm));
+        AVO_TRY(heads_take_norm(reader, "eagle.token_norm.weight", 1, width, &heads->token_norm));
+        AVO_TRY(take_product(reader, "eagle.fuse", width, config->taps * width, &heads->fuse));
+    }
+    if (config->form != HEADS_FORM_EAGLE3)
+        AVO_TRY(take_product(reader, "eagle.input", width, 2 * width, &heads->input));
+    if (config->bias)
+        AVO_TRY(heads_take_norm(reader, "eagle.input.bias", 1, width, &heads->input_bias));
     return read_layers(reader, "eagle.layer", "eagle.output_norm.weight");
 }
 
@@ -270,10 +359,24 @@ avo_status heads_open_memory(const avo_model *model, bytes_view bytes, const cha
     return open_memory(model, bytes, path, false, out, error);
 }
 
+/* Heads of another project. */
+static avo_status open_folder(const avo_model *model, const char *path, bool later, avo_heads **out,
+                              avo_error *error) {
+    buffer file;
+    buffer_init(&file, model->allocator, SIZE_MAX);
+    avo_status status = heads_import(model, path, QUANT_Q8_0, &file, error);
+    bytes_view bytes = {(const uint8_t *)file.data, file.size};
+    AVO_THEN(status, open_memory(model, bytes, path, later, out, error));
+    buffer_free(&file);
+    return status;
+}
+
 static avo_status open_file(const avo_model *model, const char *path, bool later, avo_heads **out,
                             avo_error *error) {
     *out = NULL;
     file_map map;
+    if (file_kind_of(path) == FILE_FOLDER)
+        return open_folder(model, path, later, out, error);
     AVO_TRY(file_map_open(path, &map, error));
     avo_status status = open_memory(model, map.bytes, path, later, out, error);
     file_map_close(&map);

@@ -16,6 +16,7 @@
 /* ---- Limits ---- */
 #define HEADS_MEDUSA_MAX 8
 #define HEADS_DEPTH_MAX  4
+#define HEADS_BLOCKS_MAX 4
 #define HEADS_TAPS_MAX   8
 #define HEADS_WINDOW_MAX 65536
 
@@ -23,6 +24,12 @@
 typedef enum heads_kind { HEADS_MEDUSA, HEADS_EAGLE, HEADS_LAYERS, HEADS_KINDS } heads_kind;
 /* "medusa", "eagle", "layers" */
 const char *heads_kind_name(heads_kind kind);
+
+/* What an EAGLE layer reads, and where norms are: ours, as published first (EAGLE, EAGLE-2), and
+ * EAGLE-3. */
+typedef enum heads_form { HEADS_FORM_AVOCET, HEADS_FORM_EAGLE, HEADS_FORM_EAGLE3 } heads_form;
+#define HEADS_FORMS 3
+const char *heads_form_name(heads_form form);
 
 /* The fields of avocet.heads. */
 typedef struct heads_config {
@@ -34,8 +41,13 @@ typedef struct heads_config {
     char base_digest[17]; /* source_digest of the base model in hexadecimal; empty: not said */
     uint32_t taps;        /* Medusa: one, the last; layers: none */
     uint32_t tap[HEADS_TAPS_MAX];
-    uint32_t heads; /* Medusa */
+    uint32_t heads, blocks; /* Medusa; residual blocks of each head */
     bool token;
+    bool output;            /* rows of an output matrix of their own; Medusa: of every head */
+    bool bias;              /* Medusa: of the blocks; EAGLE: of `input` */
+    heads_form form;        /* EAGLE */
+    bool norm_residual;     /* EAGLE-3: the first layer's residual is the normed state */
+    bool attention_bias;    /* of queries, keys and values */
     uint32_t depth, window; /* EAGLE, layers: rows that a row sees; 0: all */
     uint32_t attention_heads, kv_heads, head_size, feed_forward;
     double rope_base;
@@ -64,11 +76,15 @@ struct avo_heads {
     /* Medusa: [state; token] of all heads as one product of heads · width outputs, and the rows of
      * the output matrix, for one row of each head. */
     model_view medusa_states, medusa_head;
-    /* EAGLE. */
+    const float *state_bias;                    /* [blocks][heads · width] or NULL */
+    model_view medusa_block[HEADS_BLOCKS_MAX];  /* from the second on: as medusa_states */
+    model_view medusa_output[HEADS_MEDUSA_MAX]; /* of each head, in the place of medusa_head */
+    /* EAGLE. Norms are NULL where the form has none. */
     const float *tap_norm;                /* [taps][width] */
     const float *state_norm, *token_norm; /* [width] */
-    model_view fuse;                      /* [taps · width] → width */
-    model_view input;                     /* [2 · width] → width */
+    const float *input_bias;              /* [width] or NULL */
+    model_view fuse;                      /* [taps · width] → width; EAGLE: none */
+    model_view input;                     /* [2 · width] → width; EAGLE-3: none */
     model_view layers;                    /* width → logits; of a distilled draft, too */
 };
 

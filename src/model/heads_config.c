@@ -12,6 +12,12 @@ const char *heads_kind_name(heads_kind kind) {
     return kind_names[kind];
 }
 
+static const char *const form_names[HEADS_FORMS] = {"avocet", "eagle", "eagle3"};
+
+const char *heads_form_name(heads_form form) {
+    return form_names[form];
+}
+
 /* The text of avocet.heads while it is read. */
 typedef struct fields {
     const json_value *root;
@@ -71,6 +77,11 @@ static avo_status take_digest(const fields *f, const char *key, size_t digits, c
     return AVO_OK;
 }
 
+static avo_status take_boolean(const fields *f, const char *key, bool *out) {
+    *out = false;
+    return named(f, json_get_boolean(f->root, key, out, f->error));
+}
+
 static avo_status take_kind(const fields *f, heads_kind *kind) {
     text_view text = {NULL, 0}, version = {NULL, 0};
     AVO_TRY(named(f, json_get_string(f->root, "version", &version, f->error)));
@@ -107,11 +118,48 @@ static avo_status take_taps(const fields *f, heads_config *config) {
                                f->path, i, (long long)least, config->layers);
         config->tap[i] = (uint32_t)tap->integer;
     }
-    if (config->tap[config->taps - 1] != config->layers)
+    if (config->form != HEADS_FORM_EAGLE3 && config->tap[config->taps - 1] != config->layers)
         return status_fail(f->error, AVO_ERROR_FORMAT,
                            "%s: avocet.heads: the last of taps is %u, must be layers (%u)", f->path,
                            config->tap[config->taps - 1], config->layers);
+    if (config->form == HEADS_FORM_EAGLE && config->taps != 1)
+        return status_fail(f->error, AVO_ERROR_FORMAT,
+                           "%s: avocet.heads: taps has %u layers, form \"eagle\" has one", f->path,
+                           config->taps);
     return AVO_OK;
+}
+
+static avo_status take_form(const fields *f, heads_config *config) {
+    text_view text = text_from(form_names[0]);
+    AVO_TRY(named(f, json_get_string(f->root, "form", &text, f->error)));
+    uint32_t form = 0;
+    while (form < HEADS_FORMS && !text_is(text, form_names[form]))
+        form++;
+    if (form == HEADS_FORMS)
+        return status_fail(f->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: avocet.heads: form is \"%.*s\", must be avocet, eagle or eagle3",
+                           f->path, TEXT_ARGUMENT(text));
+    config->form = (heads_form)form;
+    AVO_TRY(take_boolean(f, "bias", &config->bias));
+    AVO_TRY(take_boolean(f, "norm_residual", &config->norm_residual));
+    return take_boolean(f, "attention_bias", &config->attention_bias);
+}
+
+static avo_status take_eagle(const fields *f, heads_config *config) {
+    AVO_TRY(take_form(f, config));
+    AVO_TRY(take_taps(f, config));
+    bool ours = config->form == HEADS_FORM_AVOCET;
+    const char *wrong = NULL;
+    if (config->norm_residual && config->form != HEADS_FORM_EAGLE3)
+        wrong = "norm_residual";
+    if (config->bias && config->form != HEADS_FORM_EAGLE)
+        wrong = "bias";
+    if (config->attention_bias && ours)
+        wrong = "attention_bias";
+    if (wrong == NULL)
+        return AVO_OK;
+    return status_fail(f->error, AVO_ERROR_FORMAT, "%s: avocet.heads: form \"%s\" has no %s",
+                       f->path, form_names[config->form], wrong);
 }
 
 static avo_status take_layers(const fields *f, heads_config *config) {
@@ -131,14 +179,21 @@ static avo_status take_layers(const fields *f, heads_config *config) {
         return status_fail(f->error, AVO_ERROR_FORMAT,
                            "%s: avocet.heads: head_size is %u, must be even", f->path,
                            config->head_size);
-    return config->kind == HEADS_EAGLE ? take_taps(f, config) : AVO_OK;
+    return config->kind == HEADS_EAGLE ? take_eagle(f, config) : AVO_OK;
 }
 
 static avo_status take_medusa(const fields *f, heads_config *config) {
     config->taps = 1;
     config->tap[0] = config->layers;
     AVO_TRY(take_integer(f, "heads", 1, HEADS_MEDUSA_MAX, &config->heads));
-    return named(f, json_get_boolean(f->root, "token", &config->token, f->error));
+    AVO_TRY(take_optional(f, "blocks", 1, HEADS_BLOCKS_MAX, 1, &config->blocks));
+    AVO_TRY(take_boolean(f, "bias", &config->bias));
+    AVO_TRY(take_boolean(f, "token", &config->token));
+    if (config->token && config->blocks > 1)
+        return status_fail(f->error, AVO_ERROR_FORMAT,
+                           "%s: avocet.heads: blocks is %u, must be 1 where token is true", f->path,
+                           config->blocks);
+    return AVO_OK;
 }
 
 static avo_status take_fields(const fields *f, heads_config *config) {
@@ -154,6 +209,7 @@ static avo_status take_fields(const fields *f, heads_config *config) {
     AVO_TRY(take_number(f, "norm_epsilon", 0.0, 1.0, &config->norm_epsilon));
     AVO_TRY(take_digest(f, "base_sha256", 64, config->base_sha256));
     AVO_TRY(take_digest(f, "base_digest", 16, config->base_digest));
+    AVO_TRY(take_boolean(f, "output", &config->output));
     return config->kind == HEADS_MEDUSA ? take_medusa(f, config) : take_layers(f, config);
 }
 

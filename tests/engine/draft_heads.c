@@ -1,9 +1,10 @@
-/* Draft heads against what PyTorch computed for the tiny ones (docs/heads.md), on every device, and
- * inside the engine. AVO_TEST_THREADS */
+/* Draft heads against what PyTorch computed for the tiny ones (docs/heads.md), those in folders of
+ * other projects included, on every device, and inside the engine. AVO_TEST_THREADS */
 #include "support/support.h"
 
 #include "engine/draft_heads_int.h"
 #include "engine/drafting.h"
+#include "model/heads_import.h"
 #include "support/models.h"
 #include "support/npy.h"
 
@@ -11,11 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TOKENS   20
-#define WIDTH    36
-#define TAPS     3
-#define FREQUENT 61
-#define CHAIN    4
+#define TOKENS 20
+#define WIDTH  36
+#define TAPS   3
+#define CHAIN  4
 
 static const int32_t tokens[TOKENS] = {84, 48, 69, 71, 64, 13, 25, 56, 96, 15,
                                        78, 75, 33, 11, 74, 42, 8,  48, 29, 40};
@@ -32,7 +32,12 @@ static const heads_case cases[] = {{"f32-eagle", HEADS_EAGLE, {19, 57, 16, 57}},
                                    {"f32-layers", HEADS_LAYERS, {9, 9, 9, 12}},
                                    {"q4-layers", HEADS_LAYERS, {31, 31, 58, 6}},
                                    {"f32-medusa", HEADS_MEDUSA, {0}},
-                                   {"q8-medusa", HEADS_MEDUSA, {0}}};
+                                   {"q8-medusa", HEADS_MEDUSA, {0}},
+                                   {"others/medusa", HEADS_MEDUSA, {0}},
+                                   {"others/eagle", HEADS_EAGLE, {36, 0, 76, 90}},
+                                   {"others/speculators-eagle", HEADS_EAGLE, {82, 92, 17, 72}},
+                                   {"others/eagle3", HEADS_EAGLE, {14, 14, 33, 33}},
+                                   {"others/speculators", HEADS_EAGLE, {50, 50, 9, 3}}};
 
 typedef struct bench {
     avo_model *model;
@@ -47,17 +52,34 @@ typedef struct bench {
 
 static const char *heads_path(const char *name) {
     char relative[128];
-    snprintf(relative, sizeof(relative), "heads/tiny/%s", name);
+    bool other = strncmp(name, "others/", 7) == 0;
+    snprintf(relative, sizeof(relative), other ? "heads/%s" : "heads/tiny/%s", name);
     return test_fixture_path(relative);
 }
 
-static void bench_open(bench *b, const char *name, const char *device) {
+/* A folder without rounding, so that its logits can be compared. */
+static void heads_open(bench *b, const char *name) {
     char file[64];
+    if (strncmp(name, "others/", 7) != 0) {
+        snprintf(file, sizeof(file), "%s.safetensors", name);
+        assert_ok_error(avo_heads_open(b->model, heads_path(file), &b->heads, &b->error),
+                        &b->error);
+        return;
+    }
+    buffer made;
+    buffer_init(&made, NULL, SIZE_MAX);
+    assert_ok_error(heads_import(b->model, heads_path(name), QUANT_F32, &made, &b->error),
+                    &b->error);
+    bytes_view bytes = {(const uint8_t *)made.data, made.size};
+    assert_ok_error(heads_open_memory(b->model, bytes, name, &b->heads, &b->error), &b->error);
+    buffer_free(&made);
+}
+
+static void bench_open(bench *b, const char *name, const char *device) {
     *b = (bench){0};
-    snprintf(file, sizeof(file), "%s.safetensors", name);
     assert_ok_error(avo_model_open(test_fixture_path("models/smollm2"), NULL, &b->model, &b->error),
                     &b->error);
-    assert_ok_error(avo_heads_open(b->model, heads_path(file), &b->heads, &b->error), &b->error);
+    heads_open(b, name);
     const avo_heads *list[] = {b->heads};
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
@@ -122,8 +144,10 @@ static void compare(const bench *b, uint32_t row, const float *expected, const c
     const float *found;
     avo_error error;
     double largest = 0.0, worst = 0.0;
-    assert_ok_error(device_read_logits(unit->layers.stream, row, &found, &error), &error);
-    for (uint32_t i = 0; i < FREQUENT; i++) {
+    bool own = b->heads->config.kind == HEADS_MEDUSA && b->heads->config.output;
+    device_stream *stream = own ? unit->output[row].stream : unit->layers.stream;
+    assert_ok_error(device_read_logits(stream, own ? 0 : row, &found, &error), &error);
+    for (uint32_t i = 0; i < b->heads->config.frequent; i++) {
         largest = fmax(largest, fabs((double)expected[i]));
         worst = fmax(worst, fabs((double)expected[i] - (double)found[i]));
     }
@@ -133,12 +157,13 @@ static void compare(const bench *b, uint32_t row, const float *expected, const c
 
 static void check_medusa(bench *b, const heads_case *wanted, const char *device, const npy *taps,
                          const npy *logits) {
+    size_t frequent = b->heads->config.frequent;
     for (uint32_t count = 2; count <= TOKENS; count++) {
         give_taps(b, taps, count - 1);
         propose(b, count, CHAIN);
         assert_int_equal(b->draft.count, CHAIN);
         for (uint32_t head = 0; head < CHAIN; head++)
-            compare(b, head, logits->numbers + ((size_t)head * (TOKENS - 1) + count - 2) * FREQUENT,
+            compare(b, head, logits->numbers + ((size_t)head * (TOKENS - 1) + count - 2) * frequent,
                     wanted->name, device);
     }
 }
@@ -146,19 +171,20 @@ static void check_medusa(bench *b, const heads_case *wanted, const char *device,
 static void check_layers(bench *b, const heads_case *wanted, const char *device,
                          const npy *logits) {
     uint32_t first = wanted->kind == HEADS_EAGLE ? 2 : 1;
+    size_t frequent = b->heads->config.frequent;
     npy chain;
     char file[64];
     for (uint32_t count = first; count <= TOKENS; count++) {
         propose(b, count, 1);
         assert_int_equal(b->draft.count, 1);
-        compare(b, 0, logits->numbers + (size_t)(count - first) * FREQUENT, wanted->name, device);
+        compare(b, 0, logits->numbers + (size_t)(count - first) * frequent, wanted->name, device);
     }
     snprintf(file, sizeof(file), "%s-chain.npy", wanted->name);
     npy_open(&chain, heads_path(file));
     for (uint32_t most = 1; most <= CHAIN; most++) {
         propose(b, TOKENS, most);
         assert_int_equal(b->draft.count, most);
-        compare(b, 0, chain.numbers + (size_t)(most - 1) * FREQUENT, wanted->name, device);
+        compare(b, 0, chain.numbers + (size_t)(most - 1) * frequent, wanted->name, device);
     }
     for (uint32_t i = 0; i < CHAIN; i++)
         assert_int_equal(b->draft.tokens[i], wanted->drafts[i]);

@@ -27,7 +27,7 @@ FIXTURES = ROOT / "tests" / "fixtures"
 TINY_TAPS, TINY_FREQUENT, TINY_ROWS = (1, 2, 3), 61, 20
 TINY_DEPTH, TINY_WINDOW = 2, 7
 STEPS, TOP = 4, 8
-BYTES_MAX = 500 * 1024
+BYTES_MAX = 800 * 1024
 PROMPT = "<|im_start|>user\nWhy is the sky blue?"
 
 

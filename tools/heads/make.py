@@ -117,12 +117,13 @@ class Maker:
         for name, recipe in train.RECIPES.items():
             if name in ("eagle1", "eagle2", "eagle3"):
                 train.RECIPES[name] = dataclasses.replace(best, depth=recipe.depth)
-            else:
+            elif recipe.kind != "medusa":  # whose recipes have rates of their own
                 train.RECIPES[name] = dataclasses.replace(recipe, muon=best.muon, rate=best.rate)
         trainer = train.Trainer(self.base, self.corpus, self.table, options.recipes.split(","),
                                 options)
         save = lambda: train.save_all(options.out, trainer, self.ranked, options.frequent)
-        trainer.run(options.train, report=options.report, save=save)
+        left = options.end - (time.time() - self.begin)
+        trainer.run(min(options.train, left), report=options.report, save=save)
         save()
         self.tell("trained")
         return trainer
@@ -152,6 +153,8 @@ def main():
     parser.add_argument("--generate", type=float, default=75, help="seconds")
     parser.add_argument("--compare", type=float, default=0, help="seconds, 0: not at all")
     parser.add_argument("--train", type=float, default=385, help="seconds")
+    parser.add_argument("--end", type=float, default=1e9,
+                        help="seconds after the start at which training ends at the latest")
     parser.add_argument("--recipes", default="eagle1,eagle2,eagle3,medusa,draft4")
     parser.add_argument("--frequent", type=int, default=8192, help="tokens that can be drafted")
     parser.add_argument("--batch", type=int, default=4096, help="texts generated at a time")

@@ -39,6 +39,7 @@ class Recipe:
     steps: int = 2  # drafts of a chain in training
     muon: bool = True
     rate: float = 0.04
+    adam: float = 2e-3  # rate of Adam: of norms, and of all weights without Muon
     copied: tuple = ()  # layers of the base to start from
     state: float = 1.0  # weight of the distance to the base's next state, at first
 
@@ -65,6 +66,10 @@ RECIPES = {
     "eagle1-steps4": Recipe("eagle", steps=4),
     "eagle1-no-state": Recipe("eagle", state=0.0),
     "medusa": Recipe("medusa"),
+    "medusa-20": Recipe("medusa", rate=0.02),
+    "medusa-10": Recipe("medusa", rate=0.01),
+    "medusa-5": Recipe("medusa", rate=0.005),
+    "medusa-adam": Recipe("medusa", muon=False, adam=1e-3),
     "draft4": Recipe("layers", depth=4, copied=(0, 1, 2, 29)),
 }
 
@@ -147,7 +152,7 @@ class Trainer:
         self.table = torch.as_tensor(table.copy(), device=base.device)
         self.head = base.head[self.table]
         self.compared = options.compared
-        self.optimisers = [Optimiser([self.modules[name]], recipe.rate, 2e-3, recipe.muon)
+        self.optimisers = [Optimiser([self.modules[name]], recipe.rate, recipe.adam, recipe.muon)
                            for name, recipe in self.recipes.items()]
         self.mean = {}
 

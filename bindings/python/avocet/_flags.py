@@ -313,5 +313,5 @@ def engine_options(flags) -> Dict[str, Any]:
                 draft_controller=flags.draft_controller)
 
 
-__all__ = ["UsageError", "engine_options", "grammar_of", "model_options", "parse", "run_parser", "sampling_of",
-           "stop_tokens_of"]
+__all__ = ["UsageError", "engine_options", "grammar_of", "model_options", "parse", "run_parser",
+           "sampling_of", "stop_tokens_of"]

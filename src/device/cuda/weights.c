@@ -139,6 +139,18 @@ static avo_status walk_model(upload_walk *walk, model_view *view, layer_view *la
 
 /* ---- The plan ---- */
 
+/* EAGLE-3's first layer attends to more than the residual. */
+static avo_status check_first_layer(const device *device, const weights_source *source,
+                                    avo_error *error) {
+    const model_view *model = source->model;
+    if (model->layers > 0 && model->layer[0].query.weight.k != model->width)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: the first layer's attention sees more than the residual; device %s "
+                           "does not compute this",
+                           source->path, device->info.name);
+    return AVO_OK;
+}
+
 static avo_status count_bytes(const weights_source *source, weights_plan *plan, upload_walk *walk,
                               avo_error *error) {
     model_view view = *source->model;
@@ -151,6 +163,7 @@ avo_status cuda_weights_plan(const device *device, const weights_source *source,
                              avo_error *error) {
     upload_walk walk;
     uint64_t rounded, mapped = 0, bytes;
+    AVO_TRY(check_first_layer(device, source, error));
     AVO_TRY(count_bytes(source, plan, &walk, error));
     if (!device_memory_round(device, walk.bytes, &rounded))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: the weights are too large", source->path);

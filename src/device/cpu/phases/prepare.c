@@ -11,8 +11,13 @@ unsigned fast_form_of(const linear_view *linear) {
 static void of_query_key_value(const step_view *step, uint32_t number, fast_operand *out) {
     const layer_view *layer = &step->model->layer[number];
     out->site = (fast_site){number, 3, {ADAPTER_QUERY, ADAPTER_KEY, ADAPTER_VALUE}};
-    out->rows.norm = layer->norm_after ? &fast_no_norm : &layer->attention_norm;
-    out->rows.place = ADAPTER_ATTENTION_NORM;
+    if (number == 0 && step->batch->attention_input != NULL) {
+        out->rows.x = step->batch->attention_input;
+        out->rows.k = layer->query.weight.k;
+    } else {
+        out->rows.norm = layer->norm_after ? &fast_no_norm : &layer->attention_norm;
+        out->rows.place = ADAPTER_ATTENTION_NORM;
+    }
     out->forms =
         fast_form_of(&layer->query) | fast_form_of(&layer->key) | fast_form_of(&layer->value);
 }

@@ -162,12 +162,16 @@ static void attention_input(const step_view *step, uint32_t number) {
     const scratch_view *scratch = step->scratch;
     reference_norm_site norm = {layer->norm_after ? &no_norm : &layer->attention_norm, number,
                                 ADAPTER_ATTENTION_NORM};
-    reference_norm(step, &norm, scratch->hidden, scratch->normed);
-    reference_show(step, number, OBSERVED_ATTENTION, scratch->normed, step->model->width,
-                   step->batch->rows, step->model->width);
-    project(step, number, ADAPTER_QUERY, &layer->query, scratch->normed, scratch->query);
-    project(step, number, ADAPTER_KEY, &layer->key, scratch->normed, scratch->key);
-    project(step, number, ADAPTER_VALUE, &layer->value, scratch->normed, scratch->value);
+    const float *input = number == 0 ? step->batch->attention_input : NULL;
+    if (input == NULL) {
+        reference_norm(step, &norm, scratch->hidden, scratch->normed);
+        input = scratch->normed;
+    }
+    reference_show(step, number, OBSERVED_ATTENTION, input, layer->query.weight.k,
+                   step->batch->rows, layer->query.weight.k);
+    project(step, number, ADAPTER_QUERY, &layer->query, input, scratch->query);
+    project(step, number, ADAPTER_KEY, &layer->key, input, scratch->key);
+    project(step, number, ADAPTER_VALUE, &layer->value, input, scratch->value);
     reference_position(step, number);
 }
 
