@@ -269,7 +269,8 @@ static bool take_token(head_unit *unit, draft_request *request, const logit_top 
 static bool goes_on(const draft_request *request, double least) {
     const struct draft *out = request->draft;
     return out->count < request->most &&
-           (drafter_decides(request->drafter) || (double)out->survival[out->count - 1] > least);
+           (drafter_decides(request->drafter) ||
+            drafter_goes_on(request->drafter, (double)out->survival[out->count - 1], least));
 }
 
 /* A draft for every request of the pass. */

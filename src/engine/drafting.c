@@ -132,6 +132,7 @@ void drafting_propose(const draft_sources *sources, draft_request *requests, uin
         draft_request *request = &requests[i];
         uint32_t limit = drafter_limit(request->drafter);
         request->most = request->most < limit ? request->most : limit;
+        drafter_look(request->drafter, &request->timeline, request->most);
         force(request->sequence, request->drafter, request->most, request->draft);
     }
     if (sources->model != NULL && count > 0)

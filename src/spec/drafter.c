@@ -41,6 +41,9 @@ struct drafter {
     float model_rate;                /* how often the first token of computed drafts was right */
     float lookup_gain;               /* moving average of accepted drafts of other sources */
     draft_kind proposed;             /* last */
+    draft found;                     /* by lookups, for the step at hand */
+    bool looked;                     /* they were asked */
+    bool readable;                   /* the whole timeline was read */
     bool model_behind;
     uint32_t model_idle, model_patience; /* steps without one, and how many before the next try */
 };
@@ -166,6 +169,8 @@ drafter *drafter_take(speculation *shared, const drafter_options *options) {
         drafter->position = 0;
         drafter->model_rate = shared->model_rate;
         drafter->lookup_gain = 0;
+        drafter->looked = false;
+        drafter->found.count = 0;
         drafter->model_behind = false;
         drafter->model_idle = 0;
         drafter->model_patience = MODEL_PATIENCE;
@@ -207,10 +212,20 @@ bool drafter_decides(const drafter *drafter) {
     return controller_decides(&drafter->controller);
 }
 
+/* Tokens that a model's draft is expected to add to those of the lookup at hand. */
+static double model_gain(const drafter *drafter) {
+    double rate = (double)drafter->model_rate, found = 0;
+    if (drafter->found.count > 0 && drafter->found.kind != DRAFT_CUSTOM)
+        found = (double)draft_worth(&drafter->found);
+    return rate * (1 + rate * (1 + rate)) - found;
+}
+
 bool drafter_try_model(drafter *drafter, double least) {
     if (drafter_decides(drafter))
         return true;
     if (least > MODEL_COST_MAX || drafter->lookup_gain > LOOKUP_GAIN_ENOUGH)
+        return false;
+    if (drafter->found.count > 0 && model_gain(drafter) < least)
         return false;
     if (drafter->model_behind) {
         drafter->model_behind = false;
@@ -226,6 +241,10 @@ bool drafter_try_model(drafter *drafter, double least) {
     if (drafter->model_patience < MODEL_PATIENCE_MAX)
         drafter->model_patience *= 2;
     return true;
+}
+
+bool drafter_goes_on(const drafter *drafter, double survival, double least) {
+    return survival * (double)drafter->model_rate > least;
 }
 
 void drafter_model_behind(drafter *drafter) {
@@ -363,19 +382,32 @@ static bool ask_custom(const drafter *drafter, const draft_timeline *timeline, u
     return out->count > 0;
 }
 
+void drafter_look(drafter *drafter, const draft_timeline *timeline, uint32_t most) {
+    draft *found = &drafter->found;
+    drafter->looked = true;
+    drafter->readable = true;
+    if (ask_custom(drafter, timeline, most, found))
+        return;
+    *found = (draft){.count = 0};
+    most = most < drafter->controller.most ? most : drafter->controller.most;
+    drafter->readable = read_timeline(drafter, timeline);
+    if (drafter->readable && most > 0)
+        offer_lookups(drafter, timeline, most, found);
+}
+
 void drafter_propose(drafter *drafter, const draft_timeline *timeline, const draft *given,
                      uint32_t most, draft *out) {
-    *out = (draft){.count = 0};
-    if (ask_custom(drafter, timeline, most, out))
-        return;
-    if (!read_timeline(drafter, timeline) || most == 0)
+    if (!drafter->looked)
+        drafter_look(drafter, timeline, most);
+    drafter->looked = false;
+    *out = drafter->found;
+    if (!drafter->readable || out->always || most == 0)
         return;
     most = most < drafter->controller.most ? most : drafter->controller.most;
     if (given != NULL && given->count > 0) {
         draft candidate = *given;
         offer(drafter, &candidate, most, out);
     }
-    offer_lookups(drafter, timeline, most, out);
     drafter->proposed = out->kind;
     if (out->count == 0 || !controller_decides(&drafter->controller))
         return;
