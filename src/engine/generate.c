@@ -368,7 +368,8 @@ static avo_status call_open(generate_call *g) {
     AVO_TRY(open_sequence(g));
     AVO_TRY(sequence_begin(&g->sequence, g->session, g->session->tokens, 0, g->error));
     draft_sources sources = engine_drafts(g->engine);
-    g->drafter = drafting_take(g->engine->speculation, &sources, &g->request, g->session);
+    g->drafter =
+        drafting_take(g->engine->speculation, &sources, &g->request, &g->sampling, g->session);
     AVO_TRY(turn_ring(g)); /* the last thing that can fail: it changes the session */
     sequence_see_prompt(&g->sequence, g->session->tokens, g->session->count);
     sequence_see_prompt(&g->sequence, g->tokens, g->prompt_count);

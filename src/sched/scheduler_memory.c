@@ -45,7 +45,7 @@ static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {
         request->reused_tokens = (uint32_t)reused;
     if (!request->given.no_answer)
         running->drafter = drafting_take(s->engine_limits.speculation, &s->engine_limits.drafts,
-                                         &request->given, running->session);
+                                         &request->given, &request->sampling, running->session);
     return (uint32_t)reused;
 }
 

@@ -48,6 +48,7 @@ typedef struct drafter_options {
     draft_kinds kinds;
     uint32_t draft_tokens; /* 0: those of speculation_options, which is also the most */
     corpus_key key;        /* whose earlier answers it may see */
+    float temperature;     /* drafts are right less often where it is high */
 } drafter_options;
 
 /* NULL: all are taken, or the request wants no drafts. */
