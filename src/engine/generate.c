@@ -199,7 +199,11 @@ static void propose(const generate_call *g, draft *draft) {
         .timeline = {session->tokens, session->count, session->count + session->forgotten},
         .most = drafts_max(g),
         .draft = draft};
-    draft_time time = {.token_ns = step_cost_of(&g->engine->cost, &load)};
+    step_load more = load;
+    more.draft_rows++;
+    double plain_ns = step_cost_of(&g->engine->cost, &load);
+    draft_time time = {.token_ns = plain_ns,
+                       .row_ns = step_cost_of(&g->engine->cost, &more) - plain_ns};
     draft_sources sources = engine_drafts(g->engine);
     if (session->ring_window > 0)
         sources = (draft_sources){NULL, NULL};
