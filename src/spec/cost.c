@@ -13,9 +13,10 @@
 #define HOPE        5e-4 /* by which what was not tried becomes cheaper with each step … */
 #define HOPE_MOST   0.15 /* … up to this part of what is known */
 
-/* Every count up to six, where the curve bends, then coarser. */
-const uint32_t step_cost_rows[STEP_COST_POINTS] = {1,  2,  3,  4,  5,   6,   8,
-                                                   12, 16, 32, 64, 128, 256, 512};
+/* Every count up to six, where the curve bends, then coarser, but for the jump behind the rows that
+ * one pass over the weights serves. */
+const uint32_t step_cost_rows[STEP_COST_POINTS] = {1,  2,  3,  4,  5,  6,   8,   12, 16,
+                                                   17, 20, 24, 32, 64, 128, 256, 512};
 #define LAST (STEP_COST_POINTS - 1)
 
 /* A step of `rows` rows is weight[0] × step[at] + weight[1] × step[at + 1]. */

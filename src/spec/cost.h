@@ -11,7 +11,7 @@
  * on the types of the weights, with jumps at the kernels' tile sizes. Between the table's points
  * the cost is interpolated, beyond the last one it grows in proportion. The driver learns the
  * numbers from steps it has timed; the simulation has its own, with noise. */
-#define STEP_COST_POINTS 14
+#define STEP_COST_POINTS 17
 extern const uint32_t step_cost_rows[STEP_COST_POINTS]; /* 1, 2, 3, 4, 5, 6, 8, 12, 16 … 512 */
 
 typedef struct step_cost {
