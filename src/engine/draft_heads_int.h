@@ -8,6 +8,8 @@
 
 #define HEADS_FEED_MAX                                                                             \
     128 /* rows that layers are fed at once: of a prompt, or when they begin anew */
+/* With which layers begin: more make drafts a little better and the first one late. */
+#define HEADS_BEGIN_ROWS  32
 #define HEADS_ROWS_MIN    32 /* of one pass, of all drafters together; more where there are many */
 #define HEADS_FEED_PASSES 2  /* before the one with a draft, of each request */
 #define HEADS_ROWS_MAX    256

@@ -188,7 +188,7 @@ static bool rows_wanted(const draft_heads *own, const head_unit *unit, const dra
                    *end - rows->base - rows->count <= HEADS_FEED_MAX;
     if (!goes_on) {
         uint32_t window = unit->heads->config.window;
-        uint32_t most = window > 0 && window < HEADS_FEED_MAX ? window : HEADS_FEED_MAX;
+        uint32_t most = window > 0 && window < HEADS_BEGIN_ROWS ? window : HEADS_BEGIN_ROWS;
         *first = *end - begin > most ? *end - most : begin;
         *rows = (head_rows){.base = *first, .begun = true};
         const uint32_t pages = kv_pages_for(HEADS_CONTEXT);
@@ -303,7 +303,8 @@ static bool take_token(head_unit *unit, draft_request *request, const logit_top 
 static bool goes_on(const draft_request *request, double least) {
     const struct draft *out = request->draft;
     return out->count < request->most &&
-           (drafter_decides(request->drafter) || (double)out->survival[out->count - 1] > least);
+           (drafter_decides(request->drafter) ||
+            drafter_goes_on(request->drafter, (double)out->survival[out->count - 1], least));
 }
 
 /* A draft for every request of the pass. */
@@ -549,7 +550,7 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
     if (!heads_gather_more(unit->heads, HEADS_GATHER_ROWS))
         return; /* no drafts before all rows are there */
     /* As for a draft model: what the token before a draft must survive for the draft to pay. */
-    double least = pass_ns(own, unit) / count / time->token_ns + DRAFT_VERIFY_COST;
+    double least = draft_time_least(time, pass_ns(own, unit), count);
     uint64_t end_ns = clock_now_ns() + (uint64_t)time->left_ns;
     /* Rows of each request that the last pass has room for. */
     uint32_t left = count < own->rows_max ? own->rows_max / count : 1;

@@ -288,7 +288,7 @@ void draft_model_propose(draft_model *own, draft_request *requests, uint32_t cou
                          const draft_time *time) {
     /* Survival that the token before a draft must have for the draft to pay. All of them share the
      * steps of this model, as they share those of the target. */
-    double least = step_ns(own, count) / count / time->token_ns + DRAFT_VERIFY_COST;
+    double least = draft_time_least(time, step_ns(own, count), count);
     uint64_t end = clock_now_ns() + (uint64_t)time->left_ns;
     uint32_t rows = begin(own, requests, count, least) > 0 ? own->batch->rows : 0;
     while (rows > 0 &&

@@ -46,12 +46,20 @@ typedef struct draft_request {
     bool going;    /* between steps */
 } draft_request;
 
-#define DRAFT_VERIFY_COST 0.06 /* of a row of the target, in steps of one row */
+#define DRAFT_VERIFY_LEAST 0.06 /* of a token: what verifying a draft is taken to cost at least */
 
 typedef struct draft_time {
     double token_ns; /* what a token of the target takes without drafts */
+    double row_ns;   /* what a row more adds to a step of the target */
     double left_ns;  /* for computing drafts; 0: any time */
 } draft_time;
+
+/* What a draft must survive to pay, where a pass for `count` of them takes so long. */
+static inline double draft_time_least(const draft_time *time, double pass_ns, uint32_t count) {
+    double verify = time->row_ns / time->token_ns;
+    return pass_ns / count / time->token_ns +
+           (verify > DRAFT_VERIFY_LEAST ? verify : DRAFT_VERIFY_LEAST);
+}
 
 /* Drafts for all of them together that use this source and have no draft yet (draft->count 0). A
  * draft that is unlikely to save more than it costs is not begun, nor one that has no time. */

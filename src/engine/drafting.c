@@ -96,13 +96,15 @@ static corpus_key key_of(const corpus *corpus, const avo_request *request,
 }
 
 drafter *drafting_take(speculation *shared, const draft_sources *sources,
-                       const avo_request *request, avo_session *session) {
+                       const avo_request *request, const avo_sampling *sampling,
+                       avo_session *session) {
     drafter_options options = {.draft_tokens = request->draft_tokens};
     avo_error error;
     if (shared == NULL || draft_kinds_parse(request->speculate, &options.kinds, &error) != AVO_OK)
         return NULL;
     if (options.kinds == DRAFTS_AUTO) /* all that the engine has, n-grams too if it was told so */
         options.kinds = ~DRAFTS_OFF;
+    options.temperature = sampling->temperature;
     options.key = key_of(speculation_corpus(shared), request, session);
     drafter *drafter = drafter_take(shared, &options);
     if (drafter != NULL && sources->heads != NULL)
@@ -132,6 +134,7 @@ void drafting_propose(const draft_sources *sources, draft_request *requests, uin
         draft_request *request = &requests[i];
         uint32_t limit = drafter_limit(request->drafter);
         request->most = request->most < limit ? request->most : limit;
+        drafter_look(request->drafter, &request->timeline, request->most);
         force(request->sequence, request->drafter, request->most, request->draft);
     }
     if (sources->model != NULL && count > 0)

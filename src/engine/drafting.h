@@ -16,7 +16,8 @@ AVO_MUST_USE avo_status drafting_check(const avo_request *request, avo_error *er
 
 /* The drafter of a checked request with this session, or NULL: none is free, or wanted. */
 drafter *drafting_take(speculation *shared, const draft_sources *sources,
-                       const avo_request *request, avo_session *session);
+                       const avo_request *request, const avo_sampling *sampling,
+                       avo_session *session);
 /* Tokens of a prompt that are learned with the answer behind it. */
 #define DRAFT_PROMPT_TOKENS 8u
 

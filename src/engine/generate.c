@@ -199,7 +199,11 @@ static void propose(const generate_call *g, draft *draft) {
         .timeline = {session->tokens, session->count, session->count + session->forgotten},
         .most = drafts_max(g),
         .draft = draft};
-    draft_time time = {.token_ns = step_cost_of(&g->engine->cost, &load)};
+    step_load more = load;
+    more.draft_rows++;
+    double plain_ns = step_cost_of(&g->engine->cost, &load);
+    draft_time time = {.token_ns = plain_ns,
+                       .row_ns = step_cost_of(&g->engine->cost, &more) - plain_ns};
     draft_sources sources = engine_drafts(g->engine);
     if (session->ring_window > 0)
         sources = (draft_sources){NULL, NULL};
@@ -368,7 +372,8 @@ static avo_status call_open(generate_call *g) {
     AVO_TRY(open_sequence(g));
     AVO_TRY(sequence_begin(&g->sequence, g->session, g->session->tokens, 0, g->error));
     draft_sources sources = engine_drafts(g->engine);
-    g->drafter = drafting_take(g->engine->speculation, &sources, &g->request, g->session);
+    g->drafter =
+        drafting_take(g->engine->speculation, &sources, &g->request, &g->sampling, g->session);
     AVO_TRY(turn_ring(g)); /* the last thing that can fail: it changes the session */
     sequence_see_prompt(&g->sequence, g->session->tokens, g->session->count);
     sequence_see_prompt(&g->sequence, g->tokens, g->prompt_count);

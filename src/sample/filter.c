@@ -8,10 +8,10 @@
  */
 #include "sample/sample_int.h"
 
-#include "base/mathf.h"
-
 #include <float.h>
+#include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 /* Smaller floats get smaller keys; −0 and +0 are one. NaN never comes here. */
 static uint32_t key_ascending(float value) {
@@ -88,11 +88,9 @@ void candidates_top_k(candidate_set *set, uint32_t k) {
     set->count = kept;
 }
 
-void candidates_weigh(candidate_set *set, float highest, float temperature) {
-    const double top = (double)highest;
-    const double divisor = (double)temperature;
-    for (size_t i = 0; i < set->count; i++)
-        set->weights[i] = math_exp((float)(((double)set->scores[i] - top) / divisor));
+void candidates_weigh(candidate_set *set, const logit_loops *loops, float highest,
+                      float temperature) {
+    loops->weigh(set->scores, set->count, highest, temperature, set->weights);
 }
 
 double candidates_total(const candidate_set *set) {

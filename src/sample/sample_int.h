@@ -2,6 +2,8 @@
 #ifndef AVO_SAMPLE_SAMPLE_INT_H
 #define AVO_SAMPLE_SAMPLE_INT_H
 
+#include "device/logits.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +18,8 @@ typedef struct candidate_set {
 
 /* Each removes candidates and keeps the order. Weights are valid from candidates_weigh on. */
 void candidates_top_k(candidate_set *set, uint32_t k);
-void candidates_weigh(candidate_set *set, float highest, float temperature);
+void candidates_weigh(candidate_set *set, const logit_loops *loops, float highest,
+                      float temperature);
 void candidates_top_p(candidate_set *set, float p);
 void candidates_min_p(candidate_set *set, float p);
 void candidates_typical(candidate_set *set, float p, float highest, float temperature);

@@ -18,6 +18,7 @@ struct sampler {
     avo_sampling options; /* `bias` points into the arena */
     uint32_t vocabulary;
     bool penalises;
+    const logit_loops *loops;
     candidate_set set;
     /* Only where a penalty is on: */
     uint32_t *output_counts; /* [vocabulary] */
@@ -150,6 +151,7 @@ static avo_status open_with(const candidate_set *set, const avo_sampling *option
     sampler->allocator = allocator;
     sampler->options = known;
     sampler->vocabulary = vocabulary;
+    sampler->loops = logit_loops_best();
     sampler->penalises = known.repetition_penalty != 1.0f || known.presence_penalty != 0.0f ||
                          known.frequency_penalty != 0.0f;
     arena_init(&sampler->arena, allocator, SIZE_MAX);
@@ -242,41 +244,23 @@ void sampler_see_nothing(sampler *sampler) {
 
 /* ---- Drawing ---- */
 
-static avo_status check_logits(const float *logits, uint32_t vocabulary, float *highest,
-                               avo_error *error) {
-    float top = -INFINITY;
-    bool sound = true;
-    for (uint32_t i = 0; i < vocabulary; i++) {
-        sound = sound & (logits[i] <= FLT_MAX); /* false for NaN too */
-        top = logits[i] > top ? logits[i] : top;
-    }
-    if (!sound)
+static avo_status check_logits(const sampler *sampler, const float *logits, float *highest,
+                               float *lowest, avo_error *error) {
+    const uint32_t vocabulary = sampler->vocabulary;
+    if (!sampler->loops->range(logits, vocabulary, highest, lowest))
         for (uint32_t i = 0; i < vocabulary; i++)
             if (!(logits[i] <= FLT_MAX))
                 return status_fail(
                     error, AVO_ERROR_ARGUMENT,
                     "the logit of token %u is %g; the weights or the computation are broken", i,
                     (double)logits[i]);
-    if (top == -INFINITY)
+    if (*highest == -INFINITY)
         return status_fail(error, AVO_ERROR_ARGUMENT, "all %u logits are -inf", vocabulary);
-    *highest = top;
     return AVO_OK;
 }
 
-/* Eight lanes, added in a fixed order, so that compilers can use vectors and all of them get the
- * same sum. */
 double sample_log_sum(const float *logits, uint32_t vocabulary, float highest) {
-    double lanes[8] = {0.0};
-    uint32_t i = 0;
-    for (; i + 8 <= vocabulary; i += 8)
-        for (uint32_t lane = 0; lane < 8; lane++)
-            lanes[lane] += (double)math_exp(logits[i + lane] - highest);
-    for (uint32_t lane = 0; i < vocabulary; i++, lane++)
-        lanes[lane] += (double)math_exp(logits[i] - highest);
-    double sum = 0.0;
-    for (uint32_t lane = 0; lane < 8; lane++)
-        sum += lanes[lane];
-    return sample_log(sum);
+    return sample_log(logit_loops_plain.sum(logits, vocabulary, highest));
 }
 
 /* The highest logits, highest first, of equals the lower id first: insertion into a short list. */
@@ -334,17 +318,20 @@ static int32_t highest_token(const float *scores, uint32_t vocabulary) {
 static int32_t draw_kept(sampler *sampler, float highest, uint64_t position) {
     const avo_sampling *options = &sampler->options;
     candidate_set *set = &sampler->set;
-    candidates_weigh(set, highest, options->temperature);
+    candidates_weigh(set, sampler->loops, highest, options->temperature);
     candidates_top_p(set, options->top_p);
     candidates_min_p(set, options->min_p);
     candidates_typical(set, options->typical_p, highest, options->temperature);
     return candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
 }
 
-static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position) {
+/* Leaves out those that cannot be drawn; `all`: there are none. */
+static int32_t draw_filtered(sampler *sampler, float highest, bool all, uint64_t position) {
     candidate_set *set = &sampler->set;
-    set->count = 0;
-    for (uint32_t i = 0; i < sampler->vocabulary; i++)
+    set->count = all ? sampler->vocabulary : 0;
+    for (uint32_t i = 0; all && i < sampler->vocabulary; i++)
+        set->ids[i] = (int32_t)i;
+    for (uint32_t i = 0; !all && i < sampler->vocabulary; i++)
         if (set->scores[i] > -INFINITY) {
             set->scores[set->count] = set->scores[i];
             set->ids[set->count++] = (int32_t)i;
@@ -536,8 +523,8 @@ bool sampler_draw_allowed(sampler *sampler, const logit_top *top, uint64_t posit
 avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                         sample_choice *choice, avo_error *error) {
     const uint32_t vocabulary = sampler->vocabulary;
-    float highest_logit = 0.0f;
-    AVO_TRY(check_logits(logits, vocabulary, &highest_logit, error));
+    float highest_logit = 0.0f, lowest = 0.0f;
+    AVO_TRY(check_logits(sampler, logits, &highest_logit, &lowest, error));
 
     float *scores = sampler->set.scores;
     memcpy(scores, logits, vocabulary * sizeof(*scores));
@@ -546,8 +533,11 @@ avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position
         apply_penalties(sampler, scores);
     if (sampler->allowed != NULL)
         forbid_others(sampler, scores);
-    int32_t token = highest_token(scores, vocabulary);
-    float highest = scores[token];
+    bool changed =
+        sampler->penalises || sampler->options.bias_count > 0 || sampler->allowed != NULL;
+    bool greedy = !(sampler->options.temperature > 0.0f);
+    int32_t token = changed || greedy ? highest_token(scores, vocabulary) : 0;
+    float highest = changed ? scores[token] : highest_logit;
     if (!(highest > -INFINITY))
         return status_fail(error, AVO_ERROR_ARGUMENT, "%s",
                            sampler->allowed != NULL
@@ -555,10 +545,10 @@ avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position
                                  "allows"
                                : "logit bias and penalties forbid every token; allow at least "
                                  "one");
-    if (sampler->options.temperature > 0.0f)
-        token = draw_filtered(sampler, highest, position);
+    if (!greedy)
+        token = draw_filtered(sampler, highest, !changed && lowest > -INFINITY, position);
 
-    double log_total = sample_log_sum(logits, vocabulary, highest_logit);
+    double log_total = sample_log(sampler->loops->sum(logits, vocabulary, highest_logit));
     uint32_t top_count = find_top(logits, vocabulary, sampler->options.top_logprobs, sampler->top);
     for (uint32_t i = 0; i < top_count; i++)
         sampler->top[i].logprob =

@@ -103,6 +103,7 @@ typedef struct sched_wish {
 /* Nanoseconds that drafts compete with. */
 typedef struct sched_time {
     double token_ns; /* what a token of the step takes without drafts */
+    double row_ns;   /* what one more row adds to the step */
     double left_ns;  /* of the target, beside the step; 0: there is no target */
 } sched_time;
 

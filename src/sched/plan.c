@@ -364,7 +364,11 @@ static void plan_drafts(sched *sched, planning *planning) {
     double plain_ns = step_cost_of(&sched->cost[planning->side], &planning->load);
     if (planning->logits == 0 || (target > 0 && plain_ns > target))
         return;
-    sched_time time = {plain_ns / planning->logits, target > 0 ? target - plain_ns : 0};
+    step_load more = planning->load;
+    more.draft_rows++;
+    sched_time time = {.token_ns = plain_ns / planning->logits,
+                       .row_ns = step_cost_of(&sched->cost[planning->side], &more) - plain_ns,
+                       .left_ns = target > 0 ? target - plain_ns : 0};
     uint32_t count = ask_drafts(sched, rows, &time);
     if (count == 0)
         return;

@@ -45,7 +45,7 @@ static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {
         request->reused_tokens = (uint32_t)reused;
     if (!request->given.no_answer)
         running->drafter = drafting_take(s->engine_limits.speculation, &s->engine_limits.drafts,
-                                         &request->given, running->session);
+                                         &request->given, &request->sampling, running->session);
     return (uint32_t)reused;
 }
 
@@ -87,7 +87,8 @@ static void keep_drafts(running_request *running, sched_wish *wish) {
 static void memory_drafts(void *context, sched_wish *wishes, uint32_t count,
                           const sched_time *time) {
     avo_scheduler *s = context;
-    draft_time allowed = {.token_ns = time->token_ns, .left_ns = time->left_ns};
+    draft_time allowed = {
+        .token_ns = time->token_ns, .row_ns = time->row_ns, .left_ns = time->left_ns};
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < count; i++) {
         running_request *running = &s->running[wishes[i].sequence];

@@ -11,11 +11,12 @@
 #define ERROR_KNOWN 0.3  /* and least where others have taught the same points before */
 #define SHARE_TELLS 0.25 /* part of a step's time with which it teaches a point */
 #define HOPE        5e-4 /* by which what was not tried becomes cheaper with each step … */
-#define HOPE_LEAST  0.85 /* … down to this part of what was taught last */
+#define HOPE_MOST   0.15 /* … up to this part of what is known */
 
-/* Every count up to six, where the curve bends, then coarser. */
-const uint32_t step_cost_rows[STEP_COST_POINTS] = {1,  2,  3,  4,  5,   6,   8,
-                                                   12, 16, 32, 64, 128, 256, 512};
+/* Every count up to six, where the curve bends, then coarser, but for the jump behind the rows that
+ * one pass over the weights serves. */
+const uint32_t step_cost_rows[STEP_COST_POINTS] = {1,  2,  3,  4,  5,  6,   8,   12, 16,
+                                                   17, 20, 24, 32, 64, 128, 256, 512};
 #define LAST (STEP_COST_POINTS - 1)
 
 /* A step of `rows` rows is weight[0] × step[at] + weight[1] × step[at + 1]. */
@@ -35,20 +36,37 @@ static spot spot_of(uint32_t rows) {
     return (spot){at, {1 - part, part}};
 }
 
+/* What a point is taken to cost. */
+static double hoped(const step_cost *cost, uint32_t point) {
+    return cost->step[point] * (1 - cost->hope[point]);
+}
+
 double step_cost_step(const step_cost *cost, uint32_t rows) {
     if (rows == 0)
         return 0;
     spot spot = spot_of(rows);
-    return spot.weight[0] * cost->step[spot.at] + spot.weight[1] * cost->step[spot.at + 1];
+    return spot.weight[0] * hoped(cost, spot.at) + spot.weight[1] * hoped(cost, spot.at + 1);
+}
+
+/* The rest, which depends on what the rows are. */
+static double beside_rows(const step_cost *cost, const step_load *load) {
+    return cost->context_token * (double)load->context_tokens +
+           cost->draft_token * (double)load->draft_tokens + cost->adapter * load->adapters +
+           cost->scored_row * load->scored_rows;
 }
 
 double step_cost_of(const step_cost *cost, const step_load *load) {
     uint32_t rows = step_load_rows(load);
-    if (rows == 0)
-        return 0;
-    return step_cost_step(cost, rows) + cost->context_token * (double)load->context_tokens +
-           cost->draft_token * (double)load->draft_tokens + cost->adapter * load->adapters +
-           cost->scored_row * load->scored_rows;
+    return rows == 0 ? 0 : step_cost_step(cost, rows) + beside_rows(cost, load);
+}
+
+/* The same without hope: corrections of hope are not the machine's, and would be shared with points
+ * that nobody tries, without end. */
+static double known(const step_cost *cost, const step_load *load) {
+    uint32_t rows = step_load_rows(load);
+    spot spot = spot_of(rows);
+    double step = spot.weight[0] * cost->step[spot.at] + spot.weight[1] * cost->step[spot.at + 1];
+    return rows == 0 ? 0 : step + beside_rows(cost, load);
 }
 
 /* ---- Learning ---- */
@@ -77,22 +95,18 @@ static void follow(step_cost *cost, const double factor[STEP_COST_POINTS]) {
  * of the way, and choices among them stay as they were. */
 static void share(step_cost *cost, const double factor[STEP_COST_POINTS]) {
     double moved = 1;
-    for (uint32_t i = 0; step_cost_rows[i] <= SMALL_ROWS; i++) {
+    for (uint32_t i = 0; step_cost_rows[i] <= SMALL_ROWS; i++)
         moved = factor[i] != 1 ? factor[i] : moved;
-        cost->taught[i] = factor[i] != 1 ? cost->step[i] : cost->taught[i];
-    }
     moved = pow(moved, COUPLING);
     for (uint32_t i = 0; step_cost_rows[i] <= SMALL_ROWS; i++)
-        if (factor[i] == 1 && (cost->learned >> i & 1) != 0) {
+        if (factor[i] == 1 && (cost->learned >> i & 1) != 0)
             cost->step[i] *= moved;
-            cost->taught[i] *= moved;
-        }
 }
 
 /* Every number is multiplied, the more the larger its part in this step is: what a step hardly
  * shows, it hardly changes, and nothing becomes negative. */
 void step_cost_learn(step_cost *cost, const step_load *load, double nanoseconds) {
-    double predicted = step_cost_of(cost, load);
+    double predicted = known(cost, load);
     if (!(predicted > 0) || !(nanoseconds > 0))
         return;
     double error = (nanoseconds - predicted) / predicted;
@@ -123,6 +137,7 @@ void step_cost_learn(step_cost *cost, const step_load *load, double nanoseconds)
         if (i < 2 && share >= SHARE_TELLS) {
             factors[spot.at + i] = factor;
             cost->learned |= 1u << (spot.at + i);
+            cost->hope[spot.at + i] = 0;
         }
     }
     follow(cost, factors);
@@ -131,10 +146,10 @@ void step_cost_learn(step_cost *cost, const step_load *load, double nanoseconds)
 
 void step_cost_hope(step_cost *cost, uint32_t rows) {
     for (uint32_t i = 1; i < STEP_COST_POINTS && step_cost_rows[i] <= SMALL_ROWS; i++) {
-        double cheaper = cost->step[i] * (1 - HOPE);
-        if (step_cost_rows[i] > rows && cheaper > cost->step[i - 1] &&
-            cheaper > cost->taught[i] * HOPE_LEAST)
-            cost->step[i] = cheaper;
+        double hope = cost->hope[i] + HOPE;
+        if (step_cost_rows[i] > rows && hope <= HOPE_MOST &&
+            cost->step[i] * (1 - hope) > hoped(cost, i - 1))
+            cost->hope[i] = hope;
     }
 }
 

@@ -11,7 +11,7 @@
  * on the types of the weights, with jumps at the kernels' tile sizes. Between the table's points
  * the cost is interpolated, beyond the last one it grows in proportion. The driver learns the
  * numbers from steps it has timed; the simulation has its own, with noise. */
-#define STEP_COST_POINTS 14
+#define STEP_COST_POINTS 17
 extern const uint32_t step_cost_rows[STEP_COST_POINTS]; /* 1, 2, 3, 4, 5, 6, 8, 12, 16 … 512 */
 
 typedef struct step_cost {
@@ -21,8 +21,8 @@ typedef struct step_cost {
                                       is verified with them */
     double adapter;                /* each distinct adapter in the step */
     double scored_row;             /* each row of a chunk that has logits, besides */
-    double taught[STEP_COST_POINTS]; /* what steps of few rows taught last */
-    uint32_t learned;                /* bit i: steps have taught point i; the others follow */
+    double hope[STEP_COST_POINTS]; /* part by which a point is taken to be cheaper than it was */
+    uint32_t learned;              /* bit i: steps have taught point i; the others follow */
 } step_cost;
 
 typedef struct step_load {
@@ -53,9 +53,9 @@ double step_cost_step(const step_cost *cost, uint32_t rows);
 double step_cost_of(const step_cost *cost, const step_load *load);
 /* Moves the numbers towards what a step took. */
 void step_cost_learn(step_cost *cost, const step_load *load, double nanoseconds);
-/* A step of so many rows was made. Steps of more rows, up to 16, become a little cheaper in the
- * table, but never cheaper than fewer rows: one that was interrupted once would otherwise keep its
- * price for ever, because nobody chooses it and learns better. */
+/* A step of so many rows was made. Steps of more rows, up to 16, are taken to be a little cheaper
+ * until one is made, but never cheaper than fewer rows: one that was interrupted once would
+ * otherwise keep its price for ever, because nobody chooses it and learns better. */
 void step_cost_hope(step_cost *cost, uint32_t rows);
 /* Everything takes `factor` times as long. */
 void step_cost_scale(step_cost *cost, double factor);

@@ -17,6 +17,7 @@
     0.7f /* of a step: a dearer draft gains too little even where all are right */
 #define LOOKUP_GAIN_ENOUGH 1.0f /* drafts that lookups get accepted in a step, for nothing */
 #define LOOKUP_FADE        0.9f
+#define TEMPERATURES       3 /* classes of them, each with a record */
 /* Tokens read before one step, about 2 ms; a longer prompt takes more steps. */
 #define FEED_MAX 4096
 
@@ -25,6 +26,12 @@ typedef struct shadow {
     draft draft; /* count 0: none */
     uint32_t checked;
 } shadow;
+
+/* What sequences of like temperatures have in common. */
+typedef struct shared_record {
+    record record;
+    float model_rate; /* where the next sequence begins */
+} shared_record;
 
 struct drafter {
     speculation *shared;
@@ -35,12 +42,16 @@ struct drafter {
     uint64_t position; /* tokens of the timeline that were read */
     suffix_index *suffix;
     ngram_index *ngram;
+    shared_record *shared_record; /* of its temperature */
     record own;
     passage passage;
     shadow shadows[DRAFT_KINDS + 1]; /* the last one: of the passage */
     float model_rate;                /* how often the first token of computed drafts was right */
     float lookup_gain;               /* moving average of accepted drafts of other sources */
     draft_kind proposed;             /* last */
+    draft found;                     /* by lookups, for the step at hand */
+    bool looked;                     /* they were asked */
+    bool readable;                   /* the whole timeline was read */
     bool model_behind;
     uint32_t model_idle, model_patience; /* steps without one, and how many before the next try */
 };
@@ -48,8 +59,7 @@ struct drafter {
 struct speculation {
     const avo_allocator *allocator;
     speculation_options options;
-    record record;
-    float model_rate; /* of all sequences: where the next one begins */
+    shared_record records[TEMPERATURES];
     corpus *corpus;
     const draft_source *custom;
     drafter *drafters; /* [options.drafters] */
@@ -94,8 +104,10 @@ static avo_status open_drafter(speculation *shared, drafter *drafter, avo_error 
 static avo_status open_parts(speculation *shared, avo_error *error) {
     const speculation_options *options = &shared->options;
     size_t count = options->drafters;
-    record_begin(&shared->record);
-    shared->model_rate = MODEL_RATE_FIRST;
+    for (uint32_t i = 0; i < TEMPERATURES; i++) {
+        record_begin(&shared->records[i].record);
+        shared->records[i].model_rate = MODEL_RATE_FIRST;
+    }
     shared->drafters = allocator_take_array(shared->allocator, count, sizeof(drafter));
     if (shared->drafters == NULL)
         return status_no_memory(error, "drafters", count * sizeof(drafter));
@@ -149,6 +161,11 @@ corpus *speculation_corpus(speculation *shared) {
 
 /* ---- Taking ---- */
 
+/* Greedy, as usual, and where nearly anything may come. */
+static uint32_t temperature_class(float temperature) {
+    return !(temperature > 0.0f) ? 0 : temperature <= 1.0f ? 1 : 2;
+}
+
 drafter *drafter_take(speculation *shared, const drafter_options *options) {
     draft_kinds kinds = options->kinds & shared->options.kinds;
     uint32_t most = options->draft_tokens;
@@ -164,8 +181,11 @@ drafter *drafter_take(speculation *shared, const drafter_options *options) {
         drafter->kinds = kinds;
         drafter->key = options->key;
         drafter->position = 0;
-        drafter->model_rate = shared->model_rate;
+        drafter->shared_record = &shared->records[temperature_class(options->temperature)];
+        drafter->model_rate = drafter->shared_record->model_rate;
         drafter->lookup_gain = 0;
+        drafter->looked = false;
+        drafter->found.count = 0;
         drafter->model_behind = false;
         drafter->model_idle = 0;
         drafter->model_patience = MODEL_PATIENCE;
@@ -196,7 +216,7 @@ uint32_t drafter_number(const drafter *drafter) {
 }
 
 void drafter_rate(const drafter *drafter, draft *draft) {
-    record_rate(&drafter->own, &drafter->shared->record, draft);
+    record_rate(&drafter->own, &drafter->shared_record->record, draft);
 }
 
 uint32_t drafter_limit(const drafter *drafter) {
@@ -207,10 +227,20 @@ bool drafter_decides(const drafter *drafter) {
     return controller_decides(&drafter->controller);
 }
 
+/* Tokens that a model's draft is expected to add to those of the lookup at hand. */
+static double model_gain(const drafter *drafter) {
+    double rate = (double)drafter->model_rate, found = 0;
+    if (drafter->found.count > 0 && drafter->found.kind != DRAFT_CUSTOM)
+        found = (double)draft_worth(&drafter->found);
+    return rate * (1 + rate * (1 + rate)) - found;
+}
+
 bool drafter_try_model(drafter *drafter, double least) {
     if (drafter_decides(drafter))
         return true;
     if (least > MODEL_COST_MAX || drafter->lookup_gain > LOOKUP_GAIN_ENOUGH)
+        return false;
+    if (drafter->found.count > 0 && model_gain(drafter) < least)
         return false;
     if (drafter->model_behind) {
         drafter->model_behind = false;
@@ -228,6 +258,10 @@ bool drafter_try_model(drafter *drafter, double least) {
     return true;
 }
 
+bool drafter_goes_on(const drafter *drafter, double survival, double least) {
+    return survival * (double)drafter->model_rate > least;
+}
+
 void drafter_model_behind(drafter *drafter) {
     drafter->model_behind = true;
 }
@@ -236,7 +270,7 @@ void drafter_model_behind(drafter *drafter) {
 
 /* How often the first token of what a model computed was right, here and everywhere. */
 static void note_model(drafter *drafter, bool right) {
-    float *all = &drafter->shared->model_rate;
+    float *all = &drafter->shared_record->model_rate;
     drafter->model_rate = MODEL_FADE * drafter->model_rate + (right ? 1 - MODEL_FADE : 0);
     *all = MODEL_SHARED_FADE * *all + (right ? 1 - MODEL_SHARED_FADE : 0);
 }
@@ -249,7 +283,7 @@ static void compare(drafter *drafter, uint32_t kind, int32_t token) {
         return;
     bool right = draft->tokens[shadow->checked] == token;
     record_note(&drafter->own, draft, shadow->checked, right);
-    record_note(&drafter->shared->record, draft, shadow->checked, right);
+    record_note(&drafter->shared_record->record, draft, shadow->checked, right);
     if (draft_kind_computes(draft->kind) && shadow->checked == 0)
         note_model(drafter, right);
     shadow->checked++;
@@ -300,7 +334,7 @@ static void keep_shadow(drafter *drafter, const draft *draft) {
 /* A candidate: `best` becomes the better one. */
 static void offer(drafter *drafter, draft *candidate, uint32_t most, draft *best) {
     candidate->count = candidate->count < most ? candidate->count : most;
-    record_rate(&drafter->own, &drafter->shared->record, candidate);
+    record_rate(&drafter->own, &drafter->shared_record->record, candidate);
     keep_shadow(drafter, candidate);
     if (candidate->count > 0 && (best->count == 0 || draft_worth(candidate) > draft_worth(best)))
         *best = *candidate;
@@ -363,19 +397,32 @@ static bool ask_custom(const drafter *drafter, const draft_timeline *timeline, u
     return out->count > 0;
 }
 
+void drafter_look(drafter *drafter, const draft_timeline *timeline, uint32_t most) {
+    draft *found = &drafter->found;
+    drafter->looked = true;
+    drafter->readable = true;
+    if (ask_custom(drafter, timeline, most, found))
+        return;
+    *found = (draft){.count = 0};
+    most = most < drafter->controller.most ? most : drafter->controller.most;
+    drafter->readable = read_timeline(drafter, timeline);
+    if (drafter->readable && most > 0)
+        offer_lookups(drafter, timeline, most, found);
+}
+
 void drafter_propose(drafter *drafter, const draft_timeline *timeline, const draft *given,
                      uint32_t most, draft *out) {
-    *out = (draft){.count = 0};
-    if (ask_custom(drafter, timeline, most, out))
-        return;
-    if (!read_timeline(drafter, timeline) || most == 0)
+    if (!drafter->looked)
+        drafter_look(drafter, timeline, most);
+    drafter->looked = false;
+    *out = drafter->found;
+    if (!drafter->readable || out->always || most == 0)
         return;
     most = most < drafter->controller.most ? most : drafter->controller.most;
     if (given != NULL && given->count > 0) {
         draft candidate = *given;
         offer(drafter, &candidate, most, out);
     }
-    offer_lookups(drafter, timeline, most, out);
     drafter->proposed = out->kind;
     if (out->count == 0 || !controller_decides(&drafter->controller))
         return;

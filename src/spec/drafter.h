@@ -48,6 +48,7 @@ typedef struct drafter_options {
     draft_kinds kinds;
     uint32_t draft_tokens; /* 0: those of speculation_options, which is also the most */
     corpus_key key;        /* whose earlier answers it may see */
+    float temperature;     /* drafts are right less often where it is high */
 } drafter_options;
 
 /* NULL: all are taken, or the request wants no drafts. */
@@ -60,6 +61,9 @@ bool drafter_uses(const drafter *drafter, draft_kind kind);
 /* Its number, below speculation_options.drafters. */
 uint32_t drafter_number(const drafter *drafter);
 
+/* Looks up what may follow, up to `most` tokens, before models are asked: they need not draft where
+ * a lookup is likely to be right. drafter_propose does it where nobody has. */
+void drafter_look(drafter *drafter, const draft_timeline *timeline, uint32_t most);
 /* Proposes up to `most` tokens. `given` (may be NULL) is a draft that the caller computed by other
  * means, with tokens, count, kind and match set; the better one by the record is returned in `out`,
  * with its survival. No drafts: out->count is 0. */
@@ -72,10 +76,13 @@ uint32_t drafter_limit(const drafter *drafter);
 /* Its controller is a rule without costs, which verifies what there is. */
 bool drafter_decides(const drafter *drafter);
 /* Asked once for each step: whether a model should draft. Not where `least`, the survival that pays
- * for a draft, is out of reach, or lookups do well. Else it should while the first token of its
- * drafts was right more often than `least`; where it was not, it is tried now and then, ever more
- * rarely. */
+ * for a draft, is out of reach, lookups do well, or the one at hand is expected to give about as
+ * much. Else it should while the first token of its drafts was right more often than `least`; where
+ * it was not, it is tried now and then, ever more rarely. */
 bool drafter_try_model(drafter *drafter, double least);
+/* Whether a draft that a model computes should have one more token: the last one survives with this
+ * probability, and the next one is right about as often as the first tokens of drafts. */
+bool drafter_goes_on(const drafter *drafter, double survival, double least);
 /* The model has tokens of the timeline to read before it can draft: the next step tries again. */
 void drafter_model_behind(drafter *drafter);
 /* Of `drafted` tokens that were verified `accepted` were right: for controllers. */

@@ -92,8 +92,9 @@ static void bench_open(bench *b, const char *name, const char *device) {
     assert_ok_error(avo_engine_open(b->model, &options, &b->engine, &b->error), &b->error);
     assert_ok_error(avo_session_open(b->engine, NULL, &b->session, &b->error), &b->error);
     avo_request request = AVO_REQUEST_INIT;
+    const avo_sampling sampling = AVO_SAMPLING_INIT;
     draft_sources sources = engine_drafts(b->engine);
-    b->drafter = drafting_take(b->engine->speculation, &sources, &request, b->session);
+    b->drafter = drafting_take(b->engine->speculation, &sources, &request, &sampling, b->session);
     assert_non_null(b->drafter);
     b->sequence.session = b->session;
     b->engine->draft_heads->whole = true;

@@ -147,6 +147,27 @@ static void shapes_survive_changes_of_speed(void **state) {
         fail_msg("wrong by %.2f", worst);
 }
 
+/* Steps of a few rows, for hours: what is known of more rows stays known. */
+static void what_is_not_tried_keeps_its_price(void **state) {
+    (void)state;
+    const step_cost_point points[] = {{1, 3e6}, {4, 3.4e6}, {5, 4.5e6}, {8, 6e6}, {16, 12e6}};
+    step_cost machine = {.draft_token = 0}, cost;
+    step_cost_fit(&machine, points, 5);
+    cost = machine;
+    for (uint32_t i = 0; i < 50000; i++) {
+        random_block r = random_at(7, 0, i);
+        step_load load = {.decode_rows = 1, .draft_rows = i < 1000 ? i % 16 : r.words[0] % 5};
+        double noise = 0.9 + 0.2 * random_uniform_at(7, 1, i);
+        step_cost_learn(&cost, &load, noise * step_cost_of(&machine, &load));
+        step_cost_hope(&cost, step_load_rows(&load));
+    }
+    for (uint32_t rows = 1; rows <= 16; rows++) {
+        double found = step_cost_step(&cost, rows) / step_cost_step(&machine, rows);
+        if (found < 0.7 || found > 1.3)
+            fail_msg("%u rows: wrong by %.2f", rows, found);
+    }
+}
+
 static void nonsense_teaches_nothing(void **state) {
     (void)state;
     step_cost cost = {.context_token = 0.5, .adapter = 7, .scored_row = 3};
@@ -170,6 +191,7 @@ int main(void) {
         cmocka_unit_test(tables_go_through_measurements),
         cmocka_unit_test(it_learns_what_steps_take),
         cmocka_unit_test(untaught_points_follow),
+        cmocka_unit_test(what_is_not_tried_keeps_its_price),
         cmocka_unit_test(shapes_survive_changes_of_speed),
         cmocka_unit_test(nonsense_teaches_nothing),
     };

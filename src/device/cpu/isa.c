@@ -59,6 +59,14 @@ bool limits_of(const char *name, limit_table *table) {
     return found;
 }
 
+const logit_loops *logit_loops_best(void) {
+    const logit_loops *best = &logit_loops_plain;
+    const instruction_set *set;
+    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+        best = set->logits != NULL ? set->logits : best;
+    return best;
+}
+
 /* ---- Back ends ---- */
 
 const char *backend_lacks(const char *name) {

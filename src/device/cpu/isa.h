@@ -6,6 +6,7 @@
 
 #include "device/cpu/limits.h"
 #include "device/cpu/ops.h"
+#include "device/logits.h"
 
 typedef struct instruction_set {
     const char *name;  /* "avx2": of its device, too */
@@ -13,9 +14,11 @@ typedef struct instruction_set {
     size_t feature;    /* where cpu_features says that this machine runs it and those before it */
     void (*ops)(op_table *table);
     void (*limits)(limit_table *table);
+    const logit_loops *logits; /* NULL: no faster than those before it */
 } instruction_set;
 
 /* Those whose folders were compiled exist. */
+extern const logit_loops avx2_logits, avx512_logits;
 extern const instruction_set isa_avx2, isa_avx512, isa_amx, isa_neon;
 
 /* Number `at` of those that this build has and this machine runs, counted from 0 in the order in

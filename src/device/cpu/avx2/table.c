@@ -28,5 +28,5 @@ void ops_avx2(op_table *table) {
     avx2_attention(table);
 }
 
-const instruction_set isa_avx2 = {"avx2", "AVX2", offsetof(cpu_features, avx2), ops_avx2,
-                                  limits_avx2};
+const instruction_set isa_avx2 = {"avx2",   "AVX2",      offsetof(cpu_features, avx2),
+                                  ops_avx2, limits_avx2, &avx2_logits};

@@ -1,0 +1,4 @@
+/* Passes over logits in this set's registers. */
+#include "device/cpu/lanes/logits.h"
+
+const logit_loops avx512_logits = LANES_LOGITS;
