@@ -13,6 +13,9 @@ typedef struct instruction_set {
     size_t feature;    /* where cpu_features says that this machine runs it and those before it */
     void (*ops)(op_table *table);
     void (*limits)(limit_table *table);
+    /* `ops` as processors get it that lack something which it uses where it is there (AVX-VNNI);
+     * NULL: it is the same on all. Tests hold both to the same bits. */
+    void (*ops_least)(op_table *table);
 } instruction_set;
 
 /* Those whose folders were compiled exist. */

@@ -29,5 +29,6 @@ void ops_avx512(op_table *table) {
     avx512_attention(table);
 }
 
-const instruction_set isa_avx512 = {"avx512", "AVX-512 with VNNI",
-                                    offsetof(cpu_features, avx512_vnni), ops_avx512, limits_avx512};
+const instruction_set isa_avx512 = {
+    "avx512",   "AVX-512 with VNNI", offsetof(cpu_features, avx512_vnni),
+    ops_avx512, limits_avx512,       NULL};
