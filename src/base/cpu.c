@@ -54,8 +54,10 @@ cpu_features cpu_features_detect(void) {
     bool tiles = os_amx && features.avx512_vnni && (d7 >> 24 & 1) && ask_for_tiles();
     features.amx_int8 = tiles && (d7 >> 25 & 1);
     features.amx_bf16 = tiles && (d7 >> 22 & 1);
-    if (features.avx512 && a7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
-        features.avx512_bf16 = a >> 5 & 1;
+    if (a7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+        features.avx_vnni = features.avx2 && (a >> 4 & 1);
+        features.avx512_bf16 = features.avx512 && (a >> 5 & 1);
+    }
     return features;
 }
 #elif defined(__aarch64__)
@@ -75,6 +77,7 @@ void cpu_features_text(const cpu_features *features, char *text, size_t capacity
         bool has;
         const char *name;
     } all[] = {{features->avx2, "avx2"},
+               {features->avx_vnni, "avx_vnni"},
                {features->avx512, "avx512"},
                {features->avx512_vnni, "avx512_vnni"},
                {features->avx512_bf16, "avx512_bf16"},

@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 typedef struct cpu_features {
-    bool avx2;   /* with FMA and F16C */
-    bool avx512; /* F, BW, DQ, VL */
+    bool avx2;     /* with FMA and F16C */
+    bool avx_vnni; /* with avx2: vpdpbusd in 256 bits */
+    bool avx512;   /* F, BW, DQ, VL */
     bool avx512_vnni;
     bool avx512_bf16;
     bool amx_int8; /* with avx512_vnni; processor, XCR0 and the kernel's permission */

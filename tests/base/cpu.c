@@ -227,6 +227,7 @@ static void features_have_names(void **state) {
     }
     cpu_features here = cpu_features_detect();
     assert_true(here.avx2 || !here.avx512);
+    assert_true(here.avx2 || !here.avx_vnni);
     assert_true(here.avx512 || !here.avx512_vnni);
 }
 

@@ -58,8 +58,8 @@ static void check_type(const op_table *plain, const op_table *tables, size_t cou
 
 static void rows_are_those_alone(void **state) {
     (void)state;
-    op_table tables[TEST_OP_TABLES];
-    size_t count = test_op_tables(tables);
+    op_table tables[TEST_PRODUCT_TABLES];
+    size_t count = test_product_tables(tables);
     static const quant_type types[] = {
 #define TYPE_OF(name) QUANT_##name,
         PANEL_TYPE_TABLE(TYPE_OF)

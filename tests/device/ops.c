@@ -144,8 +144,8 @@ static void check_shape(const op_table *tables, size_t count, quant_type type, u
 
 static void products_are_equal(void **state) {
     (void)state;
-    op_table tables[TEST_OP_TABLES];
-    size_t count = test_op_tables(tables), shape = 0;
+    op_table tables[TEST_PRODUCT_TABLES];
+    size_t count = test_product_tables(tables), shape = 0;
     for (size_t t = 0; t < COUNT(all_types); t++)
         for (size_t i = 0; length_at(all_types[t], i) != 0; i++)
             for (size_t n = 0; n < 2; n++)
@@ -155,7 +155,7 @@ static void products_are_equal(void **state) {
                                 length_at(all_types[t], i), false);
     print_message("compared with plain:");
     for (size_t t = 1; t < count; t++)
-        print_message(" %s", tables[t].name);
+        print_message("%s %s", t > 1 ? "," : "", tables[t].name);
     print_message("\n");
 }
 

@@ -13,3 +13,14 @@ size_t test_op_tables(op_table *tables) {
     }
     return count;
 }
+
+size_t test_product_tables(op_table *tables) {
+    const instruction_set *set;
+    size_t count = test_op_tables(tables);
+    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+        if (set->ops_least != NULL) {
+            tables[count] = tables[i];
+            set->ops_least(&tables[count++]);
+        }
+    return count;
+}

@@ -9,4 +9,9 @@
 /* Fills plain first, then each instruction set on top of those before it; returns how many. */
 size_t test_op_tables(op_table *tables);
 
+#define TEST_PRODUCT_TABLES (2 * TEST_OP_TABLES)
+/* The same, and behind them the tables of processors that lack what this one has within a set:
+ * their products differ. */
+size_t test_product_tables(op_table *tables);
+
 #endif

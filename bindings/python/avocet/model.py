@@ -97,8 +97,8 @@ class Model(Owned):
         """`progress` sees what is done, also by the first Engine; returning False ends the opening,
         and so does an exception, which is raised here or there. `draft_of` opens a draft model of
         another model, whose path can then also be "exit:N": the first N layers of that model.
-        `panel_cache` is a folder that keeps repacked weights for the next start, at most `panel_cache_bytes` of
-        all models; 0 uses them and writes none."""
+        `panel_cache` is a folder that keeps repacked weights for the next start, at most
+        `panel_cache_bytes` of all models; 0 uses them and writes none."""
         must_be(Model, optional=True, draft_of=draft_of)
         options = _abi.ModelOptions()
         parents = () if draft_of is None else (draft_of,)

@@ -15,6 +15,9 @@ typedef struct instruction_set {
     void (*ops)(op_table *table);
     void (*limits)(limit_table *table);
     const logit_loops *logits; /* NULL: no faster than those before it */
+    /* `ops` as processors get it that lack something which it uses where it is there (AVX-VNNI);
+     * NULL: it is the same on all. Tests hold both to the same bits. */
+    void (*ops_least)(op_table *table);
 } instruction_set;
 
 /* Those whose folders were compiled exist. */

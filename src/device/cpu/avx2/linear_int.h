@@ -100,10 +100,15 @@ typedef struct linear_family {
 #define BYTE_RECORDS .record_bytes = sizeof(byte_record), .chunk = BYTE_CHUNK
 #define WORD_RECORDS .record_bytes = sizeof(word_record), .chunk = WORD_CHUNK
 
-/* The entry of a type with its family. */
+/* The entry of a type with its family. Files of products are compiled twice, the second time with
+ * AVX-VNNI (vnni_*.c), for entries of their own. */
+#ifdef __AVXVNNI__
+#define LINEAR_NAME(type) avx2_vnni_linear_##type
+#else
+#define LINEAR_NAME(type) avx2_linear_##type
+#endif
 #define LINEAR_ENTRY(type, ...)                                                                    \
-    void avx2_linear_##type(const linear_call *call, size_t first, size_t last,                    \
-                            uint8_t *scratch) {                                                    \
+    void LINEAR_NAME(type)(const linear_call *call, size_t first, size_t last, uint8_t *scratch) { \
         static const linear_family family = {__VA_ARGS__};                                         \
         linear_pieces(&family, call, first, last, scratch);                                        \
     }
@@ -136,6 +141,15 @@ ALWAYS_INLINE __m256i broadcast4(const void *source) {
 ALWAYS_INLINE __m256i held(__m256i accumulator) {
     __asm__("" : "+x"(accumulator));
     return accumulator;
+}
+
+/* sum + products of words, two and two. */
+ALWAYS_INLINE __m256i add_words(__m256i sum, __m256i a, __m256i b) {
+#ifdef __AVXVNNI__
+    return held(_mm256_dpwssd_avx_epi32(sum, a, b));
+#else
+    return held(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b)));
+#endif
 }
 
 ALWAYS_INLINE void prefetch_lines(const uint8_t *source, size_t lines) {

@@ -18,32 +18,13 @@
  * Two Zen 4 cores, bench_linear avx2 q4r 5632 2048 1,2,4,8,16,512 2: one row 35 GB/s; 2, 4, 8, 16
  * rows in 1.0, 1.17, 2.2, 4.0 times its time; 512 rows 566 GOPS.
  */
-#include "device/cpu/avx2/linear_int.h"
-
-#include "base/checked.h"
-
-#define PAIR_K       (2 * Q4R_SUB)
-#define PAIRS        (Q4R_SUPER / PAIR_K)
-#define PACKED_HEAD  PANEL_LINE_BYTES
-#define PACKED_BYTES (3 * PANEL_LINE_BYTES + Q4R_SUPER / 8 * PANEL_LINE_BYTES)
-#define PAIR_LINES   (PAIR_K / 4)
-#define SUB_BYTES    (2 * PANEL_LINE_BYTES)
-
-typedef struct q4r_piece {
-    uint8_t line[PIECE_K / 4][PANEL_LINE_BYTES];
-    int32_t multiplier[PAIRS][QUANT_PANEL_ROWS]; /* int16 of a, int16 of b */
-    float scale[QUANT_PANEL_ROWS];
-} __attribute__((aligned(64))) q4r_piece;
+#include "device/cpu/avx2/q4r.h"
 
 typedef struct q4r_record {
     int8_t number[PIECE_K];
     int32_t zero[PAIRS]; /* −8 · (sum of a), −8 · (sum of b), as int16 */
     float scale;
 } __attribute__((aligned(64))) q4r_record;
-
-static size_t sub_blocks(size_t k) {
-    return (size_min(k, Q4R_SUPER) + Q4R_SUB - 1) / Q4R_SUB;
-}
 
 /* Numbers of x: a0 a1 b0 b1 a2 a3 b2 b3 … of each pair of sub-blocks. */
 static void prepare(const activation_view *x, size_t row, size_t piece, void *record) {
@@ -83,39 +64,6 @@ ALWAYS_INLINE mixed_line mix_lines(const uint8_t *a, const uint8_t *b) {
                              : _mm256_loadu_si256((const __m256i *)(const void *)(a + 2));
     return (mixed_line){_mm256_blend_epi16(of_a, b_late, 0xaa),
                         _mm256_blend_epi16(a_early, of_b, 0xaa)};
-}
-
-/* Eight outputs of two pairs: bit r of byte 0 (or 1) of word a, and of word b, is the sign of
- * output r (8 + r). */
-ALWAYS_INLINE void signed_bytes(__m256i magnitude, __m256i signs, const char half, int32_t *out) {
-    const __m256i bit = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64, 64, -128, -128));
-    const __m256i word =
-        _mm256_add_epi8(_mm256_setr_epi8(0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 4, 6, 4, 6,
-                                         4, 6, 4, 6, 4, 6, 4, 6, 4, 6, 4, 6),
-                        _mm256_set1_epi8(half));
-    __m256i negative =
-        _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(signs, word), bit), bit);
-    __m256i both = _mm256_sub_epi8(_mm256_xor_si256(magnitude, negative), negative);
-    store_bytes(out, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(both)));
-    store_bytes(out + QUANT_PANEL_ROWS, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(both, 1)));
-}
-
-/* Multipliers of all pairs, two at a time, one in each half of a register: magnitudes from the
- * nibbles of a byte, signs from two words. They are bytes until they have their sign, for outputs
- * 0 … 7 and 8 … 15: of a in the even places and of b in the odd ones. */
-ALWAYS_INLINE void unpack_multipliers(const uint8_t *super, size_t subs, q4r_piece *out) {
-    const __m256i nibble = _mm256_set1_epi8(15);
-    for (size_t pair = 0; 2 * pair < subs; pair += 2) {
-        __m256i packed = load_bytes(super + PACKED_HEAD + pair * QUANT_PANEL_ROWS);
-        int64_t four_words;
-        memcpy(&four_words, super + 32 + 4 * pair, sizeof(four_words));
-        __m256i signs = _mm256_set1_epi64x(four_words);
-        __m256i of_a = _mm256_and_si256(packed, nibble);
-        __m256i of_b = _mm256_and_si256(_mm256_srli_epi16(packed, 4), nibble);
-        signed_bytes(_mm256_unpacklo_epi8(of_a, of_b), signs, 0, out->multiplier[pair]);
-        signed_bytes(_mm256_unpackhi_epi8(of_a, of_b), signs, 1, out->multiplier[pair] + 8);
-    }
 }
 
 /* 16-bit sums of two sub-blocks times their multipliers. */
@@ -215,7 +163,7 @@ ALWAYS_INLINE void first_rows(const uint8_t *source, const q4r_record *x, size_t
     size_t head = subs <= Q4R_SUBS / 2 ? 2 : 3;
     convert_halves(source, piece->scale);
     fetch_lines(source, ahead, head);
-    unpack_multipliers(source, subs, piece);
+    unpack_multipliers(source, subs, piece->multiplier);
     const uint8_t *lines = source + head * PANEL_LINE_BYTES;
     __m256i wide[TILE_ROWS][2];
     for (int r = 0; r < rows; r++)

@@ -68,8 +68,8 @@ ALWAYS_INLINE void product_rows(const word_piece *w, const word_record *x, size_
             for (int r = 0; r < rows; r++) {
                 __m256i two = broadcast4(x[r].number + 2 * i);
                 __m256i *sum = wide.half[r];
-                sum[0] = held(_mm256_add_epi32(sum[0], _mm256_madd_epi16(low, two)));
-                sum[1] = held(_mm256_add_epi32(sum[1], _mm256_madd_epi16(high, two)));
+                sum[0] = add_words(sum[0], low, two);
+                sum[1] = add_words(sum[1], high, two);
             }
         }
     add_sums(&wide, x, sums, rows);
@@ -146,7 +146,7 @@ static void run_short(const linear_call *call, size_t first, size_t last) {
     }
 }
 
-void avx2_linear_q8r(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+void LINEAR_NAME(q8r)(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
     static const linear_family family = {.packed_bytes = 64 * PANEL_LINE_BYTES,
                                          .record_bytes = sizeof(word_record),
                                          .chunk = WORD_CHUNK,

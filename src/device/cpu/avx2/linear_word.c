@@ -148,10 +148,8 @@ ALWAYS_INLINE void product_words(const word_piece *w, const word_record *x, size
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 __m256i two = broadcast4(x[r].number + unit * PANEL_UNIT + 2 * (size_t)i);
-                __m256i a = _mm256_madd_epi16(low, two);
-                __m256i b = _mm256_madd_epi16(high, two);
-                wide[r][0] = held(i == 0 ? a : _mm256_add_epi32(wide[r][0], a));
-                wide[r][1] = held(i == 0 ? b : _mm256_add_epi32(wide[r][1], b));
+                wide[r][0] = add_words(i == 0 ? _mm256_setzero_si256() : wide[r][0], low, two);
+                wide[r][1] = add_words(i == 0 ? _mm256_setzero_si256() : wide[r][1], high, two);
             }
         }
 #pragma GCC unroll 4
@@ -238,9 +236,8 @@ ALWAYS_INLINE void half_unit(const uint8_t *source, const uint8_t *halves, const
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             const int16_t *number = x[r].number + unit * PANEL_UNIT + 4 * i;
-            wide[r] = held(_mm256_add_epi32(wide[r], _mm256_madd_epi16(even, broadcast4(number))));
-            wide[r] =
-                held(_mm256_add_epi32(wide[r], _mm256_madd_epi16(odd, broadcast4(number + 2))));
+            wide[r] = add_words(wide[r], even, broadcast4(number));
+            wide[r] = add_words(wide[r], odd, broadcast4(number + 2));
         }
     }
     __m256 scale = _mm256_set1_ps(1.0f);

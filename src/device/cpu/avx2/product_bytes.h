@@ -19,6 +19,26 @@ typedef struct byte_shape {
     bool minimum;
 } byte_shape;
 
+#ifdef __AVXVNNI__
+/* Integer sums of one block for `rows` rows: vpdpbusd adds four products at once, in int32. */
+ALWAYS_INLINE void block_sums(const uint8_t *line, const byte_record *x, size_t first,
+                              const int rows, const byte_shape shape, __m256i wide[TILE_ROWS][2]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        wide[r][0] = wide[r][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int i = 0; i < shape.block_lines; i++) {
+        __m256i low = load_bytes(line + PANEL_LINE_BYTES * i);
+        __m256i high = load_bytes(line + PANEL_LINE_BYTES * i + 32);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            __m256i four = broadcast4(x[r].number + 4 * (first + (size_t)i));
+            wide[r][0] = held(_mm256_dpbusd_avx_epi32(wide[r][0], low, four));
+            wide[r][1] = held(_mm256_dpbusd_avx_epi32(wide[r][1], high, four));
+        }
+    }
+}
+#else
 /* Integer sums of one block for `rows` rows. */
 ALWAYS_INLINE void block_sums(const uint8_t *line, const byte_record *x, size_t first,
                               const int rows, const byte_shape shape, __m256i wide[TILE_ROWS][2]) {
@@ -48,6 +68,7 @@ ALWAYS_INLINE void block_sums(const uint8_t *line, const byte_record *x, size_t 
             }
     }
 }
+#endif
 
 ALWAYS_INLINE void product_bytes(const byte_piece *w, const byte_record *x, size_t k, float *sums,
                                  const int rows, const byte_shape shape) {
@@ -132,6 +153,7 @@ ALWAYS_INLINE size_t nibbles_at(size_t unit, const nibble_layout layout) {
     return ((unit / layout.group_units + 1) * layout.head_lines + 4 * unit) * PANEL_LINE_BYTES;
 }
 
+#ifndef __AVXVNNI__
 /* Integer sums of one unit; depth 8. */
 ALWAYS_INLINE void few_unit(const uint8_t *source, const byte_record *x, size_t unit,
                             const int rows, __m256i wide[FEW_ROWS]) {
@@ -198,6 +220,67 @@ ALWAYS_INLINE void few_halves(const uint8_t *source, const byte_record *x, size_
     few_half(source, x, k, ahead, scales, sums, rows, layout, shape, 1);
 }
 
+#else
+/* With AVX-VNNI all 16 outputs and up to four rows at a time: eight outputs and eight rows would
+ * take a load for every product, and Zen 5 does as many loads in a cycle as products (two). More
+ * than four rows are two tiles, for which nibbles are unpacked twice. */
+ALWAYS_INLINE void few_unit(const uint8_t *source, const byte_record *x, size_t unit,
+                            const int rows, const byte_shape shape, __m256i wide[TILE_ROWS][2]) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+    for (int r = 0; r < rows; r++)
+        wide[r][0] = wide[r][1] =
+            shape.zero ? broadcast4(&x[r].zero[unit]) : _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        __m256i first = load_bytes(source + i / 2 * PANEL_LINE_BYTES);
+        __m256i second = load_bytes(source + i / 2 * PANEL_LINE_BYTES + 32);
+        first = _mm256_and_si256(i % 2 == 0 ? first : _mm256_srli_epi16(first, 4), nibble);
+        second = _mm256_and_si256(i % 2 == 0 ? second : _mm256_srli_epi16(second, 4), nibble);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            __m256i four = broadcast4(x[r].number + unit * PANEL_UNIT + 4 * i);
+            wide[r][0] = held(_mm256_dpbusd_avx_epi32(wide[r][0], first, four));
+            wide[r][1] = held(_mm256_dpbusd_avx_epi32(wide[r][1], second, four));
+        }
+    }
+}
+
+ALWAYS_INLINE void few_tile(const uint8_t *lines, const byte_record *x, size_t unit,
+                            const byte_piece *scales, float *sums, const int rows,
+                            const byte_shape shape) {
+    __m256i wide[TILE_ROWS][2];
+    few_unit(lines, x, unit, rows, shape, wide);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            float *sum = sums + r * QUANT_PANEL_ROWS + 8 * h;
+            __m256 both = _mm256_mul_ps(_mm256_load_ps(scales->scale[unit] + 8 * h),
+                                        _mm256_set1_ps(x[r].scale[unit]));
+            __m256 f = _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r][h]), both, _mm256_load_ps(sum));
+            if (shape.minimum)
+                f = _mm256_fmadd_ps(_mm256_load_ps(scales->minimum[unit] + 8 * h),
+                                    _mm256_set1_ps(x[r].sum[unit]), f);
+            _mm256_store_ps(sum, f);
+        }
+}
+
+ALWAYS_INLINE void few_halves(const uint8_t *source, const byte_record *x, size_t k, size_t ahead,
+                              const byte_piece *scales, float *sums, const int rows,
+                              const nibble_layout layout, const byte_shape shape) {
+    const int first = rows <= TILE_ROWS ? rows : (rows + 1) / 2;
+    size_t units = piece_units(k);
+    for (size_t unit = 0; unit < units; unit++) {
+        const uint8_t *lines = source + nibbles_at(unit, layout);
+        fetch_lines(lines, ahead, 4);
+        few_tile(lines, x, unit, scales, sums, first, shape);
+        if (first < rows)
+            few_tile(lines, x + first, unit, scales, sums + first * QUANT_PANEL_ROWS, rows - first,
+                     shape);
+    }
+}
+#endif
+
 /* The scales (and minima) of the piece have been written; its lines are not used. */
 ALWAYS_INLINE void few_nibbles(const uint8_t *source, const void *x, size_t k, size_t ahead,
                                const byte_piece *scales, float *sums, size_t rows,
@@ -206,6 +289,10 @@ ALWAYS_INLINE void few_nibbles(const uint8_t *source, const void *x, size_t k, s
 }
 
 /* The shapes that more than one type has (product_bytes.c). */
+#ifdef __AVXVNNI__
+#define product_nibble_minimum product_nibble_minimum_vnni
+#define product_five_minimum   product_five_minimum_vnni
+#endif
 void product_nibble_minimum(const void *w, const void *x, size_t k, float *sums, size_t rows);
 void product_five_minimum(const void *w, const void *x, size_t k, float *sums, size_t rows);
 

@@ -2,11 +2,12 @@
  * logits are those of lanes/, in two registers. */
 #include "device/cpu/avx2/vec16.h"
 
+#include "base/cpu.h"
 #include "device/cpu/avx2/avx2_int.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/lanes/elementwise.h"
 
-void ops_avx2(op_table *table) {
+static void ops_avx2_alone(op_table *table) {
     static const linear_op products[PANEL_INDEX_COUNT] = {
         [PANEL_F32] = avx2_linear_f32,       [PANEL_F16] = avx2_linear_f16,
         [PANEL_BF16] = avx2_linear_bf16,     [PANEL_F8C] = avx2_linear_f8c,
@@ -21,12 +22,20 @@ void ops_avx2(op_table *table) {
         [PANEL_IQ4_XS] = avx2_linear_iq4_xs, [PANEL_Q4R] = avx2_linear_q4r,
         [PANEL_Q8R] = avx2_linear_q8r,
     };
-    table->name = "avx2";
+    table->name = "avx2 without AVX-VNNI";
     table->quantise = avx2_quantise;
     memcpy(table->linear, products, sizeof(products));
     lanes_elementwise(table);
     avx2_attention(table);
 }
 
-const instruction_set isa_avx2 = {"avx2",   "AVX2",      offsetof(cpu_features, avx2),
-                                  ops_avx2, limits_avx2, &avx2_logits};
+void ops_avx2(op_table *table) {
+    ops_avx2_alone(table);
+    table->name = "avx2";
+    if (cpu_features_detect().avx_vnni)
+        avx2_vnni(table);
+}
+
+const instruction_set isa_avx2 = {"avx2",        "AVX2",      offsetof(cpu_features, avx2),
+                                  ops_avx2,      limits_avx2, &avx2_logits,
+                                  ops_avx2_alone};

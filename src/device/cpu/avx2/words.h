@@ -53,8 +53,8 @@ ALWAYS_INLINE void few_line(const uint8_t *source, const word_record *x, size_t 
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m256i *sum = &wide->half[r][h];
-            *sum = held(_mm256_add_epi32(*sum, _mm256_madd_epi16(even[h], first)));
-            *sum = held(_mm256_add_epi32(*sum, _mm256_madd_epi16(odd[h], second)));
+            *sum = add_words(*sum, even[h], first);
+            *sum = add_words(*sum, odd[h], second);
         }
     }
 }

@@ -45,12 +45,12 @@ static inline bool lanes_logits_range(const float *logits, uint32_t count, float
     for (; i + 16 <= count; i += 16)
         for (uint32_t lane = 0; lane < 16; lane++) {
             float x = logits[i + lane];
-            broken[lane] |= !(x < INFINITY); /* true for NaN too */
+            broken[lane] |= x < INFINITY ? 0u : 1u; /* true for NaN too */
             high[lane] = x > high[lane] ? x : high[lane];
             low[lane] = x < low[lane] ? x : low[lane];
         }
     for (uint32_t lane = 0; i < count; i++, lane++) {
-        broken[lane] |= !(logits[i] < INFINITY);
+        broken[lane] |= logits[i] < INFINITY ? 0u : 1u;
         high[lane] = logits[i] > high[lane] ? logits[i] : high[lane];
         low[lane] = logits[i] < low[lane] ? logits[i] : low[lane];
     }

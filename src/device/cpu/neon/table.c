@@ -16,5 +16,5 @@ void ops_neon(op_table *table) {
 }
 
 const instruction_set isa_neon = {
-    "neon", "NEON with dot products", offsetof(cpu_features, neon_dot), ops_neon, limits_neon,
+    "neon", "NEON with dot products", offsetof(cpu_features, neon_dot), ops_neon, limits_neon, NULL,
     NULL};
