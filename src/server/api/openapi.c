@@ -289,7 +289,8 @@ static const char *error_text(long status) {
     case 429:
         return "too many requests with this key; retry after Retry-After seconds";
     case 503:
-        return "the server is full, draining or stalled, or its device failed; retry after Retry-After "
+        return "the server is full, draining or stalled, or its device failed; retry after "
+               "Retry-After "
                "seconds";
     default:
         return "the deadline passed before the first token";
