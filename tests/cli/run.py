@@ -67,6 +67,10 @@ class Run(TinyModel):
         for flag in ("--isa", "--device"):
             self.assertRegex(self.refuse(flag, "x", status=USAGE),
                              f"{flag}: unknown device 'x'; available: auto cpu .*ref")
+            has = call("version").stdout.decode()
+            for other in {"avx2", "neon"} - set(re.findall("[a-z0-9]+", has)):
+                self.assertRegex(self.refuse(flag, other, status=USAGE),
+                                 f"'{other}' is not available on this machine: .*; available: ")
 
     def test_devices_take_parameters(self):
         plain = self.ask("-n", "7", "--device", "ref")
