@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import tempfile
