@@ -295,11 +295,12 @@ static avo_status read_use(reader *r, const json_value *value, text_view *name, 
                            "an adapter must be " ADAPTER_FORM ", not %s",
                            json_kind_name(value->kind));
     for (size_t i = 0; i < value->object.count; i++) {
+        char shown[JSON_SHOWN_KEY_MAX];
         text_view key = value->object.members[i].key;
         if (!text_equal(key, TEXT_LITERAL("name")) && !text_equal(key, TEXT_LITERAL("weight")))
             return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                               "unknown key \"%.*s\" in an adapter, which must be " ADAPTER_FORM,
-                               (int)(key.size < 64 ? key.size : 64), key.data);
+                               "unknown key \"%s\" in an adapter, which must be " ADAPTER_FORM,
+                               json_shown_key(key, shown));
     }
     if (json_find(value, "name") == NULL)
         return status_fail(r->error, AVO_ERROR_ARGUMENT,

@@ -119,8 +119,8 @@ bool chat_keys_check(const json_value *object, const char *const *names, size_t 
         text_view key = object->object.members[i].key;
         if (object->object.members[i].value.kind == JSON_NULL || key_known(key, names, count))
             continue;
-        char wanted[65];
-        snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
+        char wanted[JSON_SHOWN_KEY_MAX];
+        json_shown_key(key, wanted);
         nearest nearest = {.wanted = wanted};
         for (size_t n = 0; n < count; n++)
             nearest_consider(&nearest, names[n]);

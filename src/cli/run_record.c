@@ -2,7 +2,9 @@
 #include "cli/run_int.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +113,16 @@ static void write_items(json_writer *w, const char *key, const buffer *items) {
     json_end(w);
 }
 
+/* The same for the same answer to a prompt of the same length: one that follows it in a
+ * conversation has another. */
+static void write_call_id(json_writer *w, const run_record *record, size_t index) {
+    char id[40];
+    uint64_t key[] = {hash_bytes(record->ids.data, record->ids.size), record->result.prompt_tokens,
+                      index};
+    snprintf(id, sizeof(id), "call_%016llx", (unsigned long long)hash_bytes(key, sizeof(key)));
+    json_member_string(w, "id", id);
+}
+
 /* Calls with their arguments as text, as OpenAI has them; how many. */
 static size_t write_calls(json_writer *w, const run_record *record) {
     size_t count = 0;
@@ -119,6 +131,7 @@ static size_t write_calls(json_writer *w, const run_record *record) {
         if (count == 0)
             json_member_array_begin(w, "tool_calls");
         json_object_begin(w);
+        write_call_id(w, record, count);
         json_member_string(w, "type", "function");
         json_member_object_begin(w, "function");
         json_member_text(w, "name", (text_view){call.name, call.name_bytes});
