@@ -365,7 +365,8 @@ void *prefill_main(void *scheduler);
 
 /* Lays a plan into the stream's batch; false: there is nothing in it to compute. */
 bool step_build(avo_scheduler *s, serve_stream *stream, const sched_plan *plan, uint64_t now);
-/* It is computed, so the device works: time is learned from, tokens are drawn, the core is told, then everybody else. */
+/* It is computed, so the device works: time is learned from, tokens are drawn, the core is told,
+ * then everybody else. */
 void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns);
 void step_draw(avo_scheduler *s, serve_stream *stream, const sched_plan *plan);
 /* After everybody has drawn: looking at rows takes the logits that draws need. */
