@@ -110,11 +110,14 @@ typedef struct avo_scheduler_info {
      * reused_tokens). Tokens they had to compute again are recomputed_tokens. */
     uint64_t resumed_tokens;
     uint64_t drafted_tokens, accepted_tokens; /* draft tokens verified, and of these accepted */
+    /* Requests that failed with AVO_ERROR_DEVICE since a step last succeeded. A device that fails
+     * for good fails every further request; opening the engine again may help. */
+    uint64_t device_failures;
 } avo_scheduler_info;
 #define AVO_SCHEDULER_INFO_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0,    \
-            0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0                                                 \
+            0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0                                              \
     }
 AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
 

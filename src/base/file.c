@@ -3,6 +3,7 @@
 
 #include "base/allocator.h"
 #include "base/checked.h"
+#include "base/leftover.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -155,14 +156,6 @@ static avo_status writer_target(file_writer *writer, const char *path, avo_error
     return AVO_OK;
 }
 
-/* The hidden name beside `path` that a writer tries as number `attempt`. */
-static void temporary_name(const char *path, unsigned attempt, char *out, size_t capacity) {
-    const char *slash = strrchr(path, '/');
-    int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - path);
-    snprintf(out, capacity, "%.*s.%.200s.part-%ld-%u", folder_bytes, path, path + folder_bytes,
-             (long)getpid(), attempt);
-}
-
 avo_status file_writer_open(file_writer *writer, const char *given, avo_error *error) {
     memset(writer, 0, sizeof(*writer));
     writer->descriptor = -1;
@@ -170,10 +163,11 @@ avo_status file_writer_open(file_writer *writer, const char *given, avo_error *e
     writer->pending = allocator_take(NULL, WRITER_BUFFER_BYTES);
     if (writer->pending == NULL)
         return status_no_memory(error, "a write buffer", WRITER_BUFFER_BYTES);
-    /* The first name that is free: another writer of the same file, or what a killed one left
-     * behind, is neither waited for nor overwritten. */
+    leftover_remove(writer->path);
+    /* The first name that is free: another writer of the same file is neither waited for nor
+     * overwritten. */
     for (unsigned attempt = 0; attempt < WRITER_NAMES_MAX; attempt++) {
-        temporary_name(writer->path, attempt, writer->temporary, sizeof(writer->temporary));
+        leftover_name(writer->path, attempt, writer->temporary, sizeof(writer->temporary));
         writer->descriptor = open(writer->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (writer->descriptor >= 0 || errno != EEXIST)
             break;
@@ -185,6 +179,7 @@ avo_status file_writer_open(file_writer *writer, const char *given, avo_error *e
         writer->pending = NULL;
         return status;
     }
+    leftover_hold(writer->descriptor);
     return AVO_OK;
 }
 
@@ -344,10 +339,15 @@ avo_status folder_writer_open(folder_writer *writer, const char *given, avo_erro
         (!folder_is_empty(given) || realpath(given, writer->path) == NULL))
         return status_fail(error, AVO_ERROR_IO,
                            "%s: exists and is not an empty folder; choose another output", given);
+    leftover_remove(writer->path);
     for (unsigned attempt = 0; attempt < WRITER_NAMES_MAX; attempt++) {
-        temporary_name(writer->path, attempt, writer->temporary, sizeof(writer->temporary));
-        if (mkdir(writer->temporary, 0777) == 0)
+        leftover_name(writer->path, attempt, writer->temporary, sizeof(writer->temporary));
+        if (mkdir(writer->temporary, 0777) == 0) {
+            writer->held = open(writer->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (writer->held >= 0)
+                leftover_hold(writer->held);
             return AVO_OK;
+        }
         if (errno != EEXIST)
             break;
     }
@@ -357,6 +357,12 @@ avo_status folder_writer_open(folder_writer *writer, const char *given, avo_erro
     return status;
 }
 
+static void folder_let_go(folder_writer *writer) {
+    if (writer->held >= 0)
+        close(writer->held);
+    writer->temporary[0] = '\0';
+}
+
 avo_status folder_writer_commit(folder_writer *writer, avo_error *error) {
     if (rename(writer->temporary, writer->path) != 0) {
         avo_status status = status_fail(error, AVO_ERROR_IO, "%s: cannot rename to %s: %s",
@@ -364,18 +370,19 @@ avo_status folder_writer_commit(folder_writer *writer, avo_error *error) {
         folder_writer_abort(writer);
         return status;
     }
-    writer->temporary[0] = '\0';
+    folder_let_go(writer);
     flush_folder_of(writer->path);
     return AVO_OK;
 }
 
 void folder_writer_abort(folder_writer *writer) {
-    DIR *opened = writer->temporary[0] == '\0' ? NULL : opendir(writer->temporary);
-    if (opened == NULL)
+    if (writer->temporary[0] == '\0')
         return;
-    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
+    DIR *opened = opendir(writer->temporary);
+    for (struct dirent *entry; opened != NULL && (entry = readdir(opened)) != NULL;)
         (void)unlinkat(dirfd(opened), entry->d_name, 0);
-    closedir(opened);
+    if (opened != NULL)
+        closedir(opened);
     (void)rmdir(writer->temporary);
-    writer->temporary[0] = '\0';
+    folder_let_go(writer);
 }

@@ -56,7 +56,10 @@ AVO_MUST_USE avo_status file_join(char *path, size_t capacity, const char *folde
 /* The last part of a path: "model.gguf" of "/models/model.gguf", "smollm2" of "smollm2/". */
 text_view file_last_part(const char *path);
 
-/* A file being written: bytes go to a hidden temporary beside `path`; only file_writer_commit
+/* Temporaries of writers that were killed are removed by the next writer of the same path
+ * (leftover.h).
+ *
+ * A file being written: bytes go to a hidden temporary beside `path`; only file_writer_commit
  * (flush, fsync, rename) makes it appear; file_writer_abort leaves no trace. */
 typedef struct file_writer {
     int descriptor;
@@ -85,7 +88,8 @@ AVO_MUST_USE avo_status file_write(const char *path, const void *data, size_t by
  * folder_writer_commit renames it, so that all of them appear at once. */
 typedef struct folder_writer {
     char path[4096];
-    char temporary[4096 + 32];
+    char temporary[4096 + 32]; /* "": there is none */
+    int held;                  /* open while `temporary` is there, or -1 */
 } folder_writer;
 
 /* Refuses a path where anything but an empty folder exists. */

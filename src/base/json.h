@@ -72,6 +72,11 @@ const json_value *json_item(const json_value *array, size_t index);
 
 const char *json_kind_name(json_kind kind);
 
+#define JSON_SHOWN_KEY_MAX 72
+/* A key as errors name it: cut after about 64 bytes, control characters (zero among them, which
+ * would end the text) as \u00XX. Returns `text`. */
+const char *json_shown_key(text_view key, char text[static JSON_SHOWN_KEY_MAX]);
+
 /* Typed reads of optional members: absent or null leaves *value as it is and succeeds; a wrong
  * type or a value out of [minimum, maximum] fails with a text that names `key`. */
 AVO_MUST_USE avo_status json_get_integer(const json_value *object, const char *key, int64_t minimum,

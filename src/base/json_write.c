@@ -114,3 +114,16 @@ avo_status json_write_value(buffer *out, const json_value *value) {
     }
     return AVO_ERROR_ARGUMENT;
 }
+
+const char *json_shown_key(text_view key, char text[static JSON_SHOWN_KEY_MAX]) {
+    size_t used = 0;
+    for (size_t i = 0; i < key.size && used < JSON_SHOWN_KEY_MAX - 7; i++) {
+        unsigned char c = (unsigned char)key.data[i];
+        if (c < 0x20 || c == 0x7f)
+            used += (size_t)snprintf(text + used, 7, "\\u%04x", c);
+        else
+            text[used++] = (char)c;
+    }
+    text[used] = '\0';
+    return text;
+}

@@ -45,7 +45,8 @@ typedef struct bench_result {
      * medians below is `bound`, and its share is `share`. */
     double read_share, arithmetic_share, share;
     limit_bound bound;
-    double read_gbps; /* the machine's limits, medians of those before every time */
+    double read_gbps; /* the limits, medians of those before every time; 0: not known, and then
+                         its share is 0 as well */
     double integer_gops;
     double floating_gops;
 } bench_result;

@@ -10,8 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define UNKNOWN_RATE 1e30
-#define STEP_ROWS    512 /* of a prompt, at most */
+#define STEP_ROWS 512 /* of a prompt, at most */
 
 /* Everything that one number of threads needs. */
 typedef struct runner {
@@ -146,18 +145,21 @@ static avo_status measure_once(runner *r, const bench_case *c, double *seconds, 
     return AVO_OK;
 }
 
-/* A device without threads of the host measures itself how fast it reads; its arithmetic has no
- * limit that is known. */
+/* A device that is no instruction set of the host measures itself how fast it reads, where it can;
+ * its arithmetic has no limit that is known. */
 static avo_status measure_limits(runner *r, machine_limits *limits, avo_error *error) {
     const device_info *device = engine_device(r->engine);
-    if (device->cpu.threads > 0)
+    limit_table table;
+    avo_error ignored;
+    if (limits_of(device->name, &table))
         return bench_machine_measure(r->machine, device->name, r->threads, limits, error);
-    *limits = (machine_limits){.table = {.isa = device->name,
-                                         .integer = {.name = "not measured"},
-                                         .floating = {.name = "not measured"}},
-                               .integer_operations = UNKNOWN_RATE,
-                               .floating_operations = UNKNOWN_RATE};
-    return avo_engine_measure(r->engine, &limits->read_bytes, error);
+    *limits = (machine_limits){.table = {.isa = device->name}};
+    avo_status status = avo_engine_measure(r->engine, &limits->read_bytes, &ignored);
+    if (status == AVO_ERROR_UNSUPPORTED)
+        limits->read_bytes = 0.0;
+    else if (status != AVO_OK)
+        return status_fail(error, status, "%s", ignored.text);
+    return AVO_OK;
 }
 
 static avo_status measure_case(runner *r, const bench_case *c, avo_error *error) {

@@ -16,7 +16,19 @@ const char *bench_kind_name(bench_kind kind) {
     return "operation";
 }
 
+/* Limits that were not measured are 0. */
+static bool read_known(const bench_result *result) {
+    return result->read_gbps > 0;
+}
+
+static bool arithmetic_known(const bench_result *result) {
+    return result->integer_gops > 0 && result->floating_gops > 0;
+}
+
+/* NULL: no limit is known. */
 static const char *bound_name(const bench_result *result) {
+    if (!read_known(result) && !arithmetic_known(result))
+        return NULL;
     return result->bound == LIMIT_READ ? "read" : "arithmetic";
 }
 
@@ -63,13 +75,15 @@ void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens
     result->tps_high = tokens / seconds[0];
     result->gbps = work->bytes / result->seconds * 1e-9;
     result->gops = (work->integer_operations + work->floating_operations) / result->seconds * 1e-9;
-    result->read_share = bench_median(reading, repeats);
-    result->arithmetic_share = bench_median(computing, repeats);
-    result->bound = limits_bound(limits_times(&usual, work));
-    result->share = result->bound == LIMIT_READ ? result->read_share : result->arithmetic_share;
     result->read_gbps = usual.read_bytes * 1e-9;
     result->integer_gops = usual.integer_operations * 1e-9;
     result->floating_gops = usual.floating_operations * 1e-9;
+    result->read_share = read_known(result) ? bench_median(reading, repeats) : 0;
+    result->arithmetic_share = arithmetic_known(result) ? bench_median(computing, repeats) : 0;
+    result->bound = limits_bound(limits_times(&usual, work));
+    if (!arithmetic_known(result) || !read_known(result))
+        result->bound = arithmetic_known(result) ? LIMIT_ARITHMETIC : LIMIT_READ;
+    result->share = result->bound == LIMIT_READ ? result->read_share : result->arithmetic_share;
 }
 
 /* ---- Markdown ---- */
@@ -87,9 +101,11 @@ static double spread_percent(const bench_result *r) {
 
 static avo_status markdown_figures(const bench_result *r, buffer *out) {
     char gbps[24], gops[24], share[24];
-    return buffer_format(out, " %s | %s | %s %% of %s |\n", digits(r->gbps, gbps),
-                         r->gops > 0 ? digits(r->gops, gops) : "", digits(100 * r->share, share),
-                         bound_name(r));
+    AVO_TRY(buffer_format(out, " %s | %s |", digits(r->gbps, gbps),
+                          r->gops > 0 ? digits(r->gops, gops) : ""));
+    if (bound_name(r) == NULL)
+        return buffer_append_text(out, " |\n");
+    return buffer_format(out, " %s %% of %s |\n", digits(100 * r->share, share), bound_name(r));
 }
 
 static avo_status markdown_row(const bench_result *r, buffer *out) {
@@ -131,6 +147,19 @@ static avo_status markdown_table(const bench_results *results, bool operations, 
     return AVO_OK;
 }
 
+static avo_status markdown_limit(const bench_result *r, const double read[2], buffer *out) {
+    AVO_TRY(buffer_format(out, "limits of %s, %u thread%s:", r->backend, r->threads,
+                          r->threads == 1 ? "" : "s"));
+    if (bound_name(r) == NULL)
+        return buffer_append_text(out, " unknown\n");
+    if (read_known(r))
+        AVO_TRY(buffer_format(out, " read %.1f to %.1f GB/s", read[0], read[1]));
+    if (!arithmetic_known(r))
+        return buffer_append_text(out, ", arithmetic unknown\n");
+    return buffer_format(out, "%s int8 %.0f GOPS, f32 %.0f GFLOPS\n", read_known(r) ? "," : "",
+                         r->integer_gops, r->floating_gops);
+}
+
 /* The limits, one line per back end and number of threads: the medians of all that were taken would
  * hide that they move, so that the range is shown. */
 static avo_status markdown_limits(const bench_results *results, buffer *out) {
@@ -147,11 +176,7 @@ static avo_status markdown_limits(const bench_results *results, buffer *out) {
             read[1] = other->read_gbps > read[1] ? other->read_gbps : read[1];
         }
         if (!seen)
-            AVO_TRY(buffer_format(out,
-                                  "limits of %s, %u thread%s: read %.1f to %.1f GB/s, int8 %.0f "
-                                  "GOPS, f32 %.0f GFLOPS\n",
-                                  first->backend, first->threads, first->threads == 1 ? "" : "s",
-                                  read[0], read[1], first->integer_gops, first->floating_gops));
+            AVO_TRY(markdown_limit(first, read, out));
     }
     return AVO_OK;
 }
@@ -176,6 +201,23 @@ static avo_status csv_text(const char *text, buffer *out) {
     return buffer_append_text(out, "\"");
 }
 
+/* Nothing where it is not known. */
+static avo_status csv_known(double value, const char *format, bool known, buffer *out) {
+    char text[32] = "";
+    if (known)
+        snprintf(text, sizeof(text), format[0] == 'f' ? "%.4f" : "%.6g", value);
+    return buffer_format(out, "%s,", text);
+}
+
+static avo_status csv_limits(const bench_result *r, buffer *out) {
+    const char *bound = bound_name(r);
+    AVO_TRY(csv_known(r->share, "f", bound != NULL, out));
+    AVO_TRY(buffer_format(out, "%s,", bound == NULL ? "" : bound));
+    AVO_TRY(csv_known(r->read_gbps, "g", read_known(r), out));
+    AVO_TRY(csv_known(r->integer_gops, "g", arithmetic_known(r), out));
+    return csv_known(r->floating_gops, "g", arithmetic_known(r), out);
+}
+
 avo_status bench_write_csv(const bench_report *report, buffer *out) {
     AVO_TRY(buffer_append_text(
         out, "model,backend,kv,kind,tokens,batch,depth,threads,repeats,seconds,tps,tps_low,"
@@ -183,11 +225,11 @@ avo_status bench_write_csv(const bench_report *report, buffer *out) {
     for (size_t i = 0; i < report->results->count; i++) {
         const bench_result *r = &report->results->item[i];
         AVO_TRY(csv_text(r->model, out));
-        AVO_TRY(buffer_format(
-            out, ",%s,%s,%s,%u,%u,%u,%u,%u,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.4f,%s,%.6g,%.6g,%.6g,",
-            r->backend, r->kv, bench_kind_name(r->kind), r->tokens, r->batch, r->depth, r->threads,
-            r->repeats, r->seconds, r->tps, r->tps_low, r->tps_high, r->gbps, r->gops, r->share,
-            bound_name(r), r->read_gbps, r->integer_gops, r->floating_gops));
+        AVO_TRY(buffer_format(out, ",%s,%s,%s,%u,%u,%u,%u,%u,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,",
+                              r->backend, r->kv, bench_kind_name(r->kind), r->tokens, r->batch,
+                              r->depth, r->threads, r->repeats, r->seconds, r->tps, r->tps_low,
+                              r->tps_high, r->gbps, r->gops));
+        AVO_TRY(csv_limits(r, out));
         AVO_TRY(csv_text(report->cpu, out));
         AVO_TRY(buffer_append_text(out, "\n"));
     }
@@ -195,6 +237,23 @@ avo_status bench_write_csv(const bench_report *report, buffer *out) {
 }
 
 /* ---- JSON ---- */
+
+static void json_known(json_writer *w, const char *name, double value, bool known) {
+    if (known)
+        json_member_number(w, name, value);
+    else
+        json_member_null(w, name);
+}
+
+/* Null: not known. */
+static void json_limits(json_writer *w, const bench_result *r) {
+    json_known(w, "share", r->share, bound_name(r) != NULL);
+    json_known(w, "read_share", r->read_share, read_known(r));
+    json_known(w, "arithmetic_share", r->arithmetic_share, arithmetic_known(r));
+    json_known(w, "read_gbps", r->read_gbps, read_known(r));
+    json_known(w, "integer_gops", r->integer_gops, arithmetic_known(r));
+    json_known(w, "floating_gops", r->floating_gops, arithmetic_known(r));
+}
 
 static void json_row(json_writer *w, const bench_result *r) {
     json_object_begin(w);
@@ -208,7 +267,10 @@ static void json_row(json_writer *w, const bench_result *r) {
     json_member_u64(w, "threads", r->threads);
     json_member_u64(w, "phases", r->phases);
     json_member_u64(w, "repeats", r->repeats);
-    json_member_string(w, "bound", bound_name(r));
+    if (bound_name(r) != NULL)
+        json_member_string(w, "bound", bound_name(r));
+    else
+        json_member_null(w, "bound");
     json_member_number(w, "seconds", r->seconds);
     json_member_number(w, "tps", r->tps);
     json_member_number(w, "tps_low", r->tps_low);
@@ -216,12 +278,7 @@ static void json_row(json_writer *w, const bench_result *r) {
     json_member_number(w, "spread", (r->tps_high - r->tps_low) / r->tps);
     json_member_number(w, "gbps", r->gbps);
     json_member_number(w, "gops", r->gops);
-    json_member_number(w, "share", r->share);
-    json_member_number(w, "read_share", r->read_share);
-    json_member_number(w, "arithmetic_share", r->arithmetic_share);
-    json_member_number(w, "read_gbps", r->read_gbps);
-    json_member_number(w, "integer_gops", r->integer_gops);
-    json_member_number(w, "floating_gops", r->floating_gops);
+    json_limits(w, r);
     json_end(w);
 }
 

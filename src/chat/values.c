@@ -193,11 +193,12 @@ bool chat_adapter_read(const json_value *value, text_view *name, double *weight,
                          "an adapter must be " ADAPTER_FORM ", not %s",
                          json_kind_name(value->kind));
     for (size_t i = 0; i < value->object.count; i++) {
+        char shown[JSON_SHOWN_KEY_MAX];
         text_view key = value->object.members[i].key;
         if (!text_is(key, "name") && !text_is(key, "weight"))
             return chat_fail(fault, "adapter", "unknown_parameter",
-                             "unknown key \"%.*s\" in an adapter, which must be " ADAPTER_FORM,
-                             (int)(key.size < 64 ? key.size : 64), key.data);
+                             "unknown key \"%s\" in an adapter, which must be " ADAPTER_FORM,
+                             json_shown_key(key, shown));
     }
     const json_value *given = json_find(value, "name"), *factor = json_find(value, "weight");
     if (given == NULL)
@@ -221,8 +222,8 @@ bool chat_keys_check(const json_value *object, const char *const *names, size_t 
         text_view key = object->object.members[i].key;
         if (object->object.members[i].value.kind == JSON_NULL || key_known(key, names, count))
             continue;
-        char wanted[65];
-        snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
+        char wanted[JSON_SHOWN_KEY_MAX];
+        json_shown_key(key, wanted);
         nearest nearest = {.wanted = wanted};
         for (size_t n = 0; n < count; n++)
             nearest_consider(&nearest, names[n]);

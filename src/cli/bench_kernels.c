@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "device/kv_tile.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,13 +134,44 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
     return wrong == NULL;
 }
 
-/* The reference computes whole phases. */
+/* The devices of this machine that have kernels to measure: "avx2, avx512". */
+static void kernel_devices(char *text, size_t capacity) {
+    char names[128], name[16];
+    size_t used = 0, length;
+    text[0] = '\0';
+    device_names(names, sizeof(names));
+    for (const char *at = names; *at != '\0'; at += length + (at[length] == ' ')) {
+        limit_table table;
+        length = strcspn(at, " ");
+        snprintf(name, sizeof(name), "%.*s", (int)(length < 15 ? length : 15), at);
+        if (strcmp(name, "ref") == 0 || !limits_of(name, &table) || length + 3 > capacity - used)
+            continue;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? ", " : "", name);
+    }
+}
+
+/* Kernels are those of CPU devices; the reference computes whole phases. */
 static bool operations_there(const kernel_bench *kernels) {
-    for (size_t i = 0; has_operations(kernels) && i < kernels->isas_count; i++)
-        if (kernels->isas[i] != NULL && strcmp(kernels->isas[i], "ref") == 0) {
+    for (size_t i = 0; has_operations(kernels) && i < kernels->isas_count; i++) {
+        const char *from, *found;
+        char names[128];
+        limit_table table;
+        avo_error unknown; /* measuring says what is wrong with it */
+        if (device_find(device_asked(kernels->isas[i], &from), &found, &unknown) != AVO_OK)
+            continue;
+        if (strcmp(found, "ref") == 0) {
             cli_usage(&command_bench, "--device: ref has no single operations to measure");
             return false;
         }
+        if (limits_of(found, &table))
+            continue;
+        kernel_devices(names, sizeof(names));
+        cli_usage(&command_bench,
+                  "--device: %s has no kernels of its own to measure; --kernels measures CPU "
+                  "devices only: %s",
+                  found, names);
+        return false;
+    }
     return true;
 }
 

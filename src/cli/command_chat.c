@@ -146,9 +146,10 @@ static int run(int argc, char **argv) {
     const option_spec own[] = {
         {"system", 0, OPTION_TEXT, &flags.system, "TEXT", "system message of the conversation", 0,
          0},
-        {"max-tokens", 'n', OPTION_U32, &flags.max_new_tokens, "N",
+        {"max-new-tokens", 'n', OPTION_U32, &flags.max_new_tokens, "N",
          "at most N tokens per answer (default: until the context is full)", 0,
          REQUEST_NEW_TOKENS_MAX},
+        {"max-tokens", 0, OPTION_U32, &flags.max_new_tokens, "N", NULL, 0, REQUEST_NEW_TOKENS_MAX},
         {"ctx", 0, OPTION_U32, &flags.context, "N",
          "context in tokens (default: the model's own, fitted to memory)", 1, 0x7FFFFFFF},
         {"adapter", 0, OPTION_TEXT_LIST, &flags.adapters, "NAME=PATH[:SCALE]",

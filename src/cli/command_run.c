@@ -17,6 +17,7 @@ static void make_specs(run_flags *flags, option_table *table) {
         {"max-new-tokens", 'n', OPTION_U32, &flags->max_new_tokens, "N",
          "at most N new tokens; 0 (default): until the model ends or the context is full", 0,
          REQUEST_NEW_TOKENS_MAX},
+        {"max-tokens", 0, OPTION_U32, &flags->max_new_tokens, "N", NULL, 0, REQUEST_NEW_TOKENS_MAX},
         {0},
     };
     const option_spec own[] = {
@@ -357,24 +358,26 @@ static int run(int argc, char **argv) {
 const cli_command command_run = {
     .name = "run",
     .summary = "answer a prompt and stream the answer",
-    .usage = "avocet run MODEL [PROMPT|-] [options]\n"
-             "       avocet run MODEL --prompts FILE.jsonl [options]\n\n"
-             "Without PROMPT, or with -, the prompt is read from standard input; one newline at "
-             "its end is\n"
-             "removed. Ctrl-C stops the answer: the text so far is kept, finish_reason is "
-             "\"cancelled\" and\n"
-             "the exit status is 130. A second Ctrl-C exits at once.\n\n"
-             "Each line of --prompts is a JSON object with prompt or messages and optionally id, "
-             "system,\n"
-             "raw, adapter (a name or {\"name\", \"weight\"}) or adapters (an array of these), "
-             "max_new_tokens,\n"
-             "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,\n"
-             "frequency_penalty, seed, logprobs, stop, stop_tokens, ignore_eos, tenant, priority, "
-             "deadline,\n"
-             "first_token_deadline, cache_salt, json_schema, grammar, json_object, and the fields "
-             "of HTTP\n"
-             "bodies (docs/api.md says what differs). The command's options are the defaults\n"
-             "(docs/scheduler.md).",
+    .usage =
+        "avocet run MODEL [PROMPT|-] [options]\n"
+        "       avocet run MODEL --prompts FILE.jsonl [options]\n\n"
+        "Without PROMPT, or with -, the prompt is read from standard input; one newline at "
+        "its end is\n"
+        "removed. Ctrl-C stops the answer: the text so far is kept, finish_reason is "
+        "\"cancelled\" and\n"
+        "the exit status is 130. A second Ctrl-C exits at once.\n\n"
+        "Each line of --prompts is a JSON object with prompt or messages and optionally id, "
+        "system,\n"
+        "raw, adapter (a name or {\"name\", \"weight\"}) or adapters (an array of these), "
+        "max_new_tokens,\n"
+        "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,\n"
+        "frequency_penalty, seed, logprobs, stop, stop_tokens, ignore_eos, tenant, priority, "
+        "deadline,\n"
+        "first_token_deadline, cache_salt, json_schema, grammar, json_object, response_format, "
+        "tools,\n"
+        "tool_choice, parallel_tool_calls, and the other fields of HTTP bodies (docs/api.md "
+        "says what differs). The command's options are the defaults\n"
+        "(docs/scheduler.md).",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
         "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"

@@ -289,15 +289,19 @@ static void drain(serving *serving) {
     (void)server_call_off(serving->server, CALL_OFF_SECONDS);
 }
 
-/* systemd hears of a loop that moves; of one that does not it hears nothing and acts. */
+/* systemd hears of a loop that moves on a device that works; of any other it hears nothing and
+ * acts. */
 static void beat(const serving *serving) {
     double seconds = 0.0;
     if (serving->watchdog_seconds <= 0.0)
         return;
-    if (server_alive(serving->server, &seconds))
+    server_state state = server_health(serving->server, &seconds);
+    if (state == SERVER_ALIVE)
         activation_notify(serving->notifier, "WATCHDOG=1");
-    else
+    else if (state == SERVER_STALLED)
         cli_warn("the decode loop has made no progress for %.0f seconds", seconds);
+    else
+        cli_warn("the device has failed every request since its last step; restart the server");
 }
 
 static void count_adapter(void *context, const avo_registry_entry *entry) {

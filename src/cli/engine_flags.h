@@ -5,9 +5,15 @@
 
 #include "cli/cli.h"
 
-/* As OPTION_CHOICE and OPTION_DEVICE have them. */
+/* As OPTION_CHOICE and OPTION_DEVICE have them; devices of this architecture. */
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
-#define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx|neon|cuda"
+#if defined(__aarch64__)
+#define DEVICE_NAMES "auto|cpu|ref|neon|cuda"
+#elif defined(__x86_64__)
+#define DEVICE_NAMES "auto|cpu|ref|avx2|avx512|amx|cuda"
+#else
+#define DEVICE_NAMES "auto|cpu|ref|cuda"
+#endif
 
 /* Adds the options whose targets are `options`' fields; their strings are not copied. */
 void engine_flags_specs(avo_engine_options *options, option_table *table);

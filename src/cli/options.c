@@ -176,16 +176,26 @@ static options_result wrong_number(const cli_command *command, const option_spec
     return OPTIONS_WRONG;
 }
 
+/* "-7" where numbers below 0 are taken; false: it has no sign, or is no such number. */
+static bool read_negative(const option_spec *spec, const char *value, uint64_t *magnitude) {
+    return spec->minimum < 0.0 && value[0] == '-' &&
+           number_parse_u64(value + 1, 1, (uint64_t)-spec->minimum, magnitude) == NULL;
+}
+
 static options_result set_whole(const cli_command *command, const option_spec *spec,
                                 const char *value) {
     uint64_t largest = spec->kind == OPTION_U32 ? UINT32_MAX : UINT64_MAX;
     bool ranged = spec->minimum != 0.0 || spec->maximum != 0.0;
-    uint64_t minimum = ranged ? (uint64_t)spec->minimum : 0;
+    uint64_t minimum = ranged && spec->minimum > 0.0 ? (uint64_t)spec->minimum : 0;
     uint64_t maximum =
         ranged && spec->maximum < (double)largest ? (uint64_t)spec->maximum : largest;
     uint64_t parsed = 0;
     const char *fault = NULL;
-    if (strcmp(value, "auto") != 0 || strcmp(spec->value, "N|auto") != 0)
+    if (read_negative(spec, value, &parsed)) {
+        if (spec->kind == OPTION_U32 || parsed == 1)
+            parsed = 0;
+        parsed = 0 - parsed;
+    } else if (strcmp(value, "auto") != 0 || strcmp(spec->value, "N|auto") != 0)
         fault = number_parse_u64(value, minimum, maximum, &parsed);
     if (fault != NULL)
         return wrong_number(command, spec, value, fault);

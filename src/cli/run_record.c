@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,22 @@ static void write_items(json_writer *w, const char *key, const buffer *items) {
     json_end(w);
 }
 
+/* The same for the same answer to a prompt of the same length: one that follows it in a
+ * conversation has another. */
+static void write_call_id(json_writer *w, const run_record *record, size_t index) {
+    char id[40];
+    uint32_t word[2] = {record->result.prompt_tokens, (uint32_t)index};
+    uint64_t sum = 0xcbf29ce484222325u; /* FNV-1a by words: Python's command computes the same */
+    for (size_t i = 0; i < 2; i++)
+        sum = (sum ^ word[i]) * 0x100000001b3u;
+    for (size_t at = 0; at < record->ids.size; at += sizeof(word[0])) {
+        memcpy(word, record->ids.data + at, sizeof(word[0]));
+        sum = (sum ^ word[0]) * 0x100000001b3u;
+    }
+    snprintf(id, sizeof(id), "call_%016llx", (unsigned long long)sum);
+    json_member_string(w, "id", id);
+}
+
 /* Calls with their arguments as text, as OpenAI has them; how many. */
 static size_t write_calls(json_writer *w, const run_record *record) {
     size_t count = 0;
@@ -119,6 +136,7 @@ static size_t write_calls(json_writer *w, const run_record *record) {
         if (count == 0)
             json_member_array_begin(w, "tool_calls");
         json_object_begin(w);
+        write_call_id(w, record, count);
         json_member_string(w, "type", "function");
         json_member_object_begin(w, "function");
         json_member_text(w, "name", (text_view){call.name, call.name_bytes});

@@ -78,6 +78,25 @@ void device_names(char *text, size_t capacity) {
     names_of(device_drivers(), text, capacity);
 }
 
+/* An instruction set that Avocet has kernels for, but this build does not. */
+static bool other_build(const device_wish *wish) {
+    static const char *const sets[] = {"avx2", "avx512", "amx", "neon"};
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+        if (named(wish, sets[i]))
+            return true;
+    return false;
+}
+
+/* None of those that were asked for is here. */
+static avo_status unavailable(const device_driver *const *drivers, const device_wish *wish,
+                              const char *reason, avo_error *error) {
+    char names[128];
+    names_of(drivers, names, sizeof(names));
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "device '%.*s' is not available on this machine: %.300s; available: %s",
+                       wish->length, wish->name, reason, names);
+}
+
 static avo_status read_wish(const device_driver *const *drivers, const char *name,
                             device_wish *wish, avo_error *error) {
     size_t length = strcspn(name, ":");
@@ -103,21 +122,13 @@ static avo_status read_wish(const device_driver *const *drivers, const char *nam
                            "device '%.60s': parameters after a colon need the name of one device, "
                            "'%.*s' stands for several; available: %s",
                            name, wish->length, name, names);
+    if (other_build(wish))
+        return unavailable(drivers, wish, "this build has no kernels for it", error);
     return status_fail(error, AVO_ERROR_ARGUMENT, "unknown device '%.*s'; available: auto cpu %s",
                        (int)(length < 40 ? length : 40), name, names);
 }
 
 /* ---- The choice ---- */
-
-/* None of those that were asked for is here. */
-static avo_status unavailable(const device_driver *const *drivers, const device_wish *wish,
-                              const char *reason, avo_error *error) {
-    char names[128];
-    names_of(drivers, names, sizeof(names));
-    return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                       "device '%.*s' is not available on this machine: %.300s; available: %s",
-                       wish->length, wish->name, reason, names);
-}
 
 /* What others store of it must fit there. */
 static avo_status check_info(const device *device, avo_error *error) {

@@ -109,9 +109,12 @@ AVO_MUST_USE avo_status engine_batch_add_drafts(avo_batch *batch, avo_session *s
                                                 const int32_t *tokens, size_t count,
                                                 uint32_t drafts);
 
-/* Pages for the first `length` tokens of a session that is in no batch, before they come; false:
- * there are none. A batch that adds no more than that then finds its pages. */
-bool engine_session_reserve(avo_session *session, uint32_t length);
+/* Pages for the first `length` tokens of a session that is in no batch, before they come. A batch
+ * that adds no more than that then finds its pages. AVO_ERROR_FULL: there are none now, try again
+ * when others have given theirs back. Any other status is a failure, of the device that copies and
+ * clears pages: waiting does not help. */
+AVO_MUST_USE avo_status engine_session_reserve(avo_session *session, uint32_t length,
+                                               avo_error *error);
 
 /* Until engine_leave only those who call engine_… open batches and sessions. Refused where somebody
  * leads it already, and where sessions or batches are open. */

@@ -62,8 +62,10 @@ void engine_stream_resize(avo_engine *engine, uint32_t stream, uint32_t threads)
         draft_heads_resize(engine->draft_heads, threads);
 }
 
-bool engine_session_reserve(avo_session *session, uint32_t length) {
-    avo_error error; /* a device that fails here fails the step that follows, with its text */
-    return length <= session->engine->plan.context_max &&
-           session_take_pages(session, length, &error) == AVO_OK;
+avo_status engine_session_reserve(avo_session *session, uint32_t length, avo_error *error) {
+    uint32_t most = session->engine->plan.context_max;
+    if (length > most)
+        return status_fail(error, AVO_ERROR_FULL, "%u tokens do not fit the context of %u", length,
+                           most);
+    return session_take_pages(session, length, error);
 }

@@ -289,6 +289,7 @@ static void end_request(avo_scheduler *s, const sched_end *end) {
         break;
     case SCHED_FAILED:
         how = ENDED_FAILED;
+        s->device_failures += request->error.status == AVO_ERROR_DEVICE;
         break;
     }
     request_over(request, how);
@@ -314,10 +315,12 @@ static void publish_counts(avo_scheduler *s) {
     info->prefill_seconds = (double)s->prefill_steps_ns * 1e-9;
     info->prefill_threads = s->cores.prompts;
     info->busy_seconds = (double)s->busy_ns * 1e-9;
+    info->device_failures = s->device_failures;
     scheduler_count_pages(s);
 }
 
 void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
+    s->device_failures = 0;
     step_cost *cost = sched_cost_model(s->core, plan->side);
     step_cost_learn(cost, &plan->load, (double)ns);
     if (s->engine_limits.speculation != NULL)

@@ -258,6 +258,7 @@ struct avo_scheduler {
     bool prefill_in_flight;        /* a prefill step has started and is not finished */
     uint64_t steps, step_ns, busy_ns;
     uint64_t prefill_steps, prefill_steps_ns;
+    uint64_t device_failures; /* requests that the device failed since a step succeeded */
 
     /* Of the delivery thread. */
     buffer text_buffer;
@@ -364,7 +365,8 @@ void *prefill_main(void *scheduler);
 
 /* Lays a plan into the stream's batch; false: there is nothing in it to compute. */
 bool step_build(avo_scheduler *s, serve_stream *stream, const sched_plan *plan, uint64_t now);
-/* It is computed: time is learned from, tokens are drawn, the core is told, then everybody else. */
+/* It is computed, so the device works: time is learned from, tokens are drawn, the core is told,
+ * then everybody else. */
 void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns);
 void step_draw(avo_scheduler *s, serve_stream *stream, const sched_plan *plan);
 /* After everybody has drawn: looking at rows takes the logits that draws need. */

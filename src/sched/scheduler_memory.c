@@ -49,11 +49,20 @@ static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {
     return (uint32_t)reused;
 }
 
-/* A broken one is planned all the same, so that its failure can be told. */
+/* A broken one is planned all the same, so that its failure can be told. So is one whose pages the
+ * device failed to prepare: only a lack of pages is worth waiting or preempting for. */
 static bool memory_reserve(void *context, uint32_t index, uint32_t length) {
     avo_scheduler *s = context;
     running_request *running = &s->running[index];
-    return running->broken || engine_session_reserve(running->session, length);
+    if (running->broken)
+        return true;
+    avo_error error;
+    avo_status status = engine_session_reserve(running->session, length, &error);
+    if (status == AVO_OK || status == AVO_ERROR_FULL)
+        return status == AVO_OK;
+    running->request->error = error;
+    running->broken = true;
+    return true;
 }
 
 static void memory_end(void *context, uint32_t index) {

@@ -145,14 +145,16 @@ static avo_status check_names(const json_value *object, avo_error *error) {
                                         "admin",    "token_quota", "quota_seconds"};
     for (size_t i = 0; i < object->object.count; i++) {
         bool found = false;
+        char shown[JSON_SHOWN_KEY_MAX];
         for (size_t k = 0; k < sizeof(known) / sizeof(known[0]) && !found; k++)
             found = text_is(object->object.members[i].key, known[k]);
         if (!found)
             return status_fail(
                 error, AVO_ERROR_FORMAT,
-                "line %u: unknown field \"%.*s\"; known: name, key, sha256, requests_per_minute, "
+                "line %u: unknown field \"%s\"; known: name, key, sha256, requests_per_minute, "
                 "token_quota, quota_seconds, adapters, priority, admin",
-                object->object.members[i].value.line, TEXT_ARGUMENT(object->object.members[i].key));
+                object->object.members[i].value.line,
+                json_shown_key(object->object.members[i].key, shown));
     }
     return AVO_OK;
 }

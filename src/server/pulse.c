@@ -1,5 +1,6 @@
-/* Is the decode loop alive? A thread asks the scheduler now and then how many steps it has done,
- * and keeps what it said for /health and /ready, which ask nobody. It is a thread of its own
+/* Is the decode loop alive, and does its device work? A thread asks the scheduler now and then how
+ * many steps it has done and whether the device failed the last requests, and keeps what it said
+ * for /health and /ready, which ask nobody. It is a thread of its own
  * because a scheduler that hangs may hang whoever asks it: then its silence is the answer.
  *
  * Without requests there is nothing to ask: the thread sleeps until the next exchange, and the loop
@@ -50,6 +51,7 @@ static void *ask(void *context) {
         atomic_store(&server->pulse_running, info.running);
         atomic_store(&server->pulse_waiting, info.waiting);
         atomic_store(&server->pulse_steps, info.steps);
+        atomic_store(&server->pulse_failed, info.device_failures > 0);
         atomic_store(&server->pulse_checked_ns, now);
     } while (wait_a_while(server, idle));
     return NULL;
@@ -106,7 +108,7 @@ void server_figures(const server *server, uint32_t *running, uint32_t *waiting, 
     *steps = atomic_load(&server->pulse_steps);
 }
 
-bool server_alive(const server *server, double *seconds) {
+server_state server_health(const server *server, double *seconds) {
     bool idle = atomic_load(&server->pulse_idle);
     uint64_t now = clock_now_ns();
     uint64_t moved = atomic_load(&server->pulse_moved_ns);
@@ -115,5 +117,7 @@ bool server_alive(const server *server, double *seconds) {
     double since = !idle && last < now ? clock_seconds(last, now) : 0.0;
     if (seconds != NULL)
         *seconds = since;
-    return since < server->options.stall_seconds;
+    if (since >= server->options.stall_seconds)
+        return SERVER_STALLED;
+    return atomic_load(&server->pulse_failed) ? SERVER_DEVICE_FAILED : SERVER_ALIVE;
 }

@@ -33,7 +33,7 @@ static const char *const allowed[] = {
     "mincore", "mbind", "set_mempolicy", "get_mempolicy", "membarrier",
     /* threads; clone itself below */
     "futex", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "gettid", "getpid",
-    "getppid", "tgkill", "exit", "exit_group", "sched_yield", "sched_getaffinity",
+    "getppid", "tgkill", "flock", "exit", "exit_group", "sched_yield", "sched_getaffinity",
     "sched_setaffinity", "sched_getparam", "sched_getscheduler", "getcpu", "getpriority",
     /* signals and time */
     "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend",

@@ -76,8 +76,8 @@ static bool is_draining(const void *context) {
     return server_draining(context);
 }
 
-static bool is_alive(const void *context, double *seconds) {
-    return server_alive(context, seconds);
+static server_state tell_health(const void *context, double *seconds) {
+    return server_health(context, seconds);
 }
 
 static void tell_figures(const void *context, uint32_t *running, uint32_t *waiting,
@@ -91,7 +91,7 @@ static void tell_operator(const void *context, const char *line) {
 
 /* The endpoints answer. */
 static avo_status open_api(server *server, avo_error *error) {
-    api_host host = {server, is_draining, is_alive, tell_figures, tell_operator};
+    api_host host = {server, is_draining, tell_health, tell_figures, tell_operator};
     AVO_TRY(api_open(&server->options, &host, &server->api, error));
     server->handler = api_handler(server->api);
     return AVO_OK;

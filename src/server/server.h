@@ -111,9 +111,13 @@ bool server_draining(const server *server);
 /* What still runs comes to an end now: streams get a last event that says why, other requests 503.
  * Waits so long at most until all is sent; how many were not. */
 uint32_t server_call_off(server *server, double seconds);
-/* The decode loop has nothing to do, or has moved within stall_seconds. `seconds` (may be NULL):
- * since it last moved while it had work. */
-bool server_alive(const server *server, double *seconds);
+typedef enum server_state {
+    SERVER_ALIVE,        /* the decode loop has nothing to do, or has moved within stall_seconds */
+    SERVER_STALLED,      /* it has not */
+    SERVER_DEVICE_FAILED /* requests failed with the device, and no step has succeeded since */
+} server_state;
+/* `seconds` (may be NULL): since the decode loop last moved while it had work. */
+server_state server_health(const server *server, double *seconds);
 /* Requests and steps as the scheduler said within the last tenth of a second, or, where it hangs,
  * before that: never waits for it. */
 void server_figures(const server *server, uint32_t *running, uint32_t *waiting, uint64_t *steps);

@@ -115,6 +115,7 @@ struct server {
     atomic_ullong pulse_checked_ns, pulse_moved_ns;
     atomic_uint pulse_running, pulse_waiting; /* as the scheduler last said */
     atomic_ullong pulse_steps;
+    atomic_bool pulse_failed; /* the device failed the last requests */
 
     atomic_bool draining;
     atomic_bool closing;        /* nothing is suspended any more */

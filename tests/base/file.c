@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "base/leftover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -391,9 +392,80 @@ static void aborted_folders_leave_no_trace(void **state) {
     folder_writer_abort(&writer);
 }
 
+/* ---- What killed writers left behind ---- */
+
+/* The PID of a process that no longer exists. */
+static long dead_process(void) {
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_true(child > 0 && waitpid(child, NULL, 0) == child);
+    return (long)child;
+}
+
+static const char *left(const char *format, long process) {
+    static char path[4200];
+    char name[128];
+    snprintf(name, sizeof(name), format, process);
+    snprintf(path, sizeof(path), "%s", at(name));
+    return path;
+}
+
+static void make_left(const char *path, bool folder) {
+    char inside[4300];
+    if (folder) {
+        assert_int_equal(mkdir(path, 0755), 0);
+        snprintf(inside, sizeof(inside), "%s/weights", path);
+        path = inside;
+    }
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+}
+
+static void removes_what_killed_writers_left(void **state) {
+    (void)state;
+    /* Of other names, of none that a writer makes, and of a process that lives. */
+    static const char *const others[] = {".other.part-%ld-0", ".out.part-%ld",   ".out.part-%ld-0x",
+                                         ".out.part-0%ld-0",  "out.part-%ld-0",  ".out.part-%ld-00",
+                                         ".out.part-x%ld-0",  ".out.part-%ld--1"};
+    avo_error error = {0};
+    file_writer writer;
+    folder_writer folder;
+    long dead = dead_process();
+    make_left(left(".out.part-%ld-0", dead), false);
+    make_left(left(".out.part-%ld-7", dead), true);
+    make_left(left(".out.part-%ld-9", (long)getppid()), false);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        make_left(left(others[i], dead), false);
+    assert_int_equal(symlink("nowhere", left(".out.part-%ld-1", dead)), 0);
+    assert_ok_error(file_writer_open(&writer, at("out"), &error), &error);
+    assert_int_equal(file_kind_of(left(".out.part-%ld-0", dead)), FILE_MISSING);
+    assert_int_equal(file_kind_of(left(".out.part-%ld-7", dead)), FILE_MISSING);
+    assert_int_equal(file_kind_of(left(".out.part-%ld-9", (long)getppid())), FILE_REGULAR);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        assert_int_equal(file_kind_of(left(others[i], dead)), FILE_REGULAR);
+    struct stat info;
+    assert_int_equal(lstat(left(".out.part-%ld-1", dead), &info), 0);
+    file_writer_abort(&writer);
+    make_left(left(".out.part-%ld-0", dead), true);
+    /* Held by a writer whose PID this process cannot see. */
+    make_left(left(".out.part-%ld-3", dead), false);
+    int held = open(left(".out.part-%ld-3", dead), O_RDONLY | O_CLOEXEC);
+    leftover_hold(held);
+    assert_ok_error(folder_writer_open(&folder, at("out"), &error), &error);
+    assert_int_equal(file_kind_of(left(".out.part-%ld-0", dead)), FILE_MISSING);
+    assert_int_equal(file_kind_of(left(".out.part-%ld-3", dead)), FILE_REGULAR);
+    leftover_remove(at("out"));
+    assert_int_equal(file_kind_of(folder.temporary), FILE_FOLDER);
+    folder_writer_abort(&folder);
+    close(held);
+}
+
 int main(void) {
 #define IN_FRESH_FOLDER(test) cmocka_unit_test_setup(test, make_folder)
     const struct CMUnitTest tests[] = {
+        IN_FRESH_FOLDER(removes_what_killed_writers_left),
         IN_FRESH_FOLDER(maps_regular_files),
         IN_FRESH_FOLDER(refuses_what_is_no_file),
         IN_FRESH_FOLDER(permissions_are_told),

@@ -136,7 +136,12 @@ static void odd_names_stay_text(void **state) {
 
 static void a_full_buffer_is_an_error(void **state) {
     (void)state;
-    bench_result item = {.model = "m", .backend = "ref", .tps = 1};
+    bench_result item = {.model = "m",
+                         .backend = "ref",
+                         .tps = 1,
+                         .read_gbps = 1,
+                         .integer_gops = 1,
+                         .floating_gops = 1};
     bench_results results = {&item, 1, 1};
     bench_report report = {"cpu", "none", 2, &results};
     avo_status (*const writers[])(const bench_report *, buffer *) = {

@@ -275,15 +275,35 @@ class Bench(unittest.TestCase):
         self.assertRegex(self.refuse(FIXTURE, *SHORT, "--device", "ref,vmx"),
                          "--device: unknown device 'vmx'; available: auto cpu .*ref")
         self.assertIn("take no parameters", self.refuse(FIXTURE, *SHORT, "--device", "ref:1"))
-        # Taken by name; only CPU devices have limits to measure with.
-        self.assertIn('limits of "remote"', self.refuse(FIXTURE, *SHORT, "--device", "remote:ref",
-                                                         status=FAILED))
+        self.assertRegex(self.refuse("--kernels", *SHORT, "--device", "remote"),
+                         "--device: remote has no kernels .* CPU devices only: [a-z]")
         has = json.loads(call("version", "--json").stdout)["isas"].split()
         for isa in {"avx2", "avx512", "amx", "neon"} - set(has):
             for what in (FIXTURE, "--kernels"):
                 text = self.refuse(what, *SHORT, "--isa", f"{has[-1]},{isa}")
                 self.assertIn("--device: ", text)
                 self.assertIn(f"'{isa}'", text)
+
+    def test_limits_that_are_not_known(self):
+        """A device whose limits cannot be measured has no shares of them, and no made-up ones."""
+        for device in "ref,remote", "cuda-emulated":
+            arguments = ("bench", FIXTURE, *SHORT, "-p", "8", "-n", "1", "--device", device)
+            results = json.loads(call(*arguments, "--json").stdout)["results"]
+            self.assertEqual(len(results), 4 if "," in device else 2)
+            for result in results:
+                known = result["backend"] == "ref"
+                for name in "integer_gops", "floating_gops", "arithmetic_share":
+                    self.assertEqual(result[name] is not None, known, result)
+                if not known:
+                    self.assertIn(result["bound"], (None, "read"))
+                    self.assertEqual(result["share"], result["read_share"])
+                self.assertTrue(result["tps"] > 0)
+            text = call(*arguments).stdout.decode()
+            self.assertRegex(text, "limits of (remote|cuda).*(arithmetic unknown|: unknown)\n")
+            self.assertNotRegex(text, "[0-9]{9}")
+            rows = list(csv.DictReader(io.StringIO(call(*arguments, "--csv").stdout.decode())))
+            self.assertEqual([row["integer_gops"] != "" for row in rows],
+                             [row["backend"] == "ref" for row in rows])
 
     def test_what_was_measured_is_printed_before_a_late_error(self):
         done = call("bench", FIXTURE, "./missing.gguf", *SHORT, "-p", "8", "-n", "2", "--json")

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import tempfile
@@ -73,6 +74,10 @@ class Run(TinyModel):
         for flag in ("--isa", "--device"):
             self.assertRegex(self.refuse(flag, "x", status=USAGE),
                              f"{flag}: unknown device 'x'; available: auto cpu .*ref")
+            has = call("version").stdout.decode()
+            for other in {"avx2", "neon"} - set(re.findall("[a-z0-9]+", has)):
+                self.assertRegex(self.refuse(flag, other, status=USAGE),
+                                 f"'{other}' is not available on this machine: .*; available: ")
 
     def test_devices_take_parameters(self):
         plain = self.ask("-n", "7", "--device", "ref")
@@ -80,6 +85,9 @@ class Run(TinyModel):
             remote = self.ask("-n", "7", flag, "remote:ref,delay=100")
             self.assertEqual(remote["ids"], plain["ids"])
         for name, fault in (("remote:vmx", "must be a CPU device"),
+                            ("remote:delay=-1", "must be a CPU device"),
+                            ("remote:memory=17592186044417", "must be a CPU device"),
+                            ("remote:lost=99999999999999999999", "must be a CPU device"),
                             ("ref:1", "take no parameters"), ("auto:1", "the name of one device"),
                             ("mpi:1", "unknown device 'mpi'"), (":1", "the name of one device")):
             self.assertIn(fault, self.refuse("--device", name, status=USAGE))
@@ -121,6 +129,19 @@ class Run(TinyModel):
         self.assertIn("zero byte", self.refuse("-", given=b"a\0b"))
         dashed = call("run", self.model, "-n", "3", "--json", "--", "--dashed")
         self.assertEqual(json.loads(dashed.stdout)["prompt"], "--dashed")
+
+    def test_one_rule_for_numbers(self):
+        """What requests accept, the command line does: -1 is no seed, and no top-k."""
+        hot = ("-n", "9", "--ignore-eos", "--temperature", "1.5")
+        plain = self.ask(*hot)["ids"]
+        for flags in ("--seed", "-1"), ("--seed=-1",), ("--top-k", "-1"):
+            self.assertEqual(self.ask(*hot, *flags)["ids"], plain)
+        self.assertEqual(self.ask(*hot, "--seed", "-7")["ids"],
+                         self.ask(*hot, "--seed", str(2**64 - 7))["ids"])
+        for flags in ("--seed", "-x"), ("--seed", "-99999999999999999999"), ("--top-k", "-2"):
+            self.assertIn(flags[0], self.refuse(*flags, status=USAGE))
+        self.assertEqual(self.ask("--max-tokens", "3", "--ignore-eos")["ids"],
+                         self.ask("--max-new-tokens", "3", "--ignore-eos")["ids"])
 
     def test_seeds_and_threads(self):
         hot = ["-n", "30", "--temperature", "2", "--ignore-eos"]

@@ -63,6 +63,12 @@ class Prompts(unittest.TestCase):
                                       "1000000000")):
             self.assertIn(part, line["error"])
 
+    def test_a_key_is_not_cut(self):
+        """A zero byte in a key is shown, and so is what comes behind it."""
+        for line in ({"prompt": "x", "se\0ed": 1},
+                     {"prompt": "x", "adapter": {"name": "a", "se\0ed": 1}}):
+            self.assertIn(r'"se\u0000ed"', self.ask([line], status=FAILED)[0]["error"])
+
     def test_a_grammar_is_not_cut(self):
         """A zero byte would end it for C: refused, in a line and in a file."""
         rules = 'root ::= "a"\0 "b"'
@@ -167,6 +173,7 @@ class Prompts(unittest.TestCase):
         self.assertGreater(after["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"])
         for answer in (forced, prompted):
             function = answer["tool_calls"][0]["function"]
+            self.assertRegex(answer["tool_calls"][0]["id"], r"\Acall_[0-9a-f]{16}\Z")
             self.assertEqual((answer["text"], answer["finish_reason"], function["name"]),
                              ("", "tool_calls", "look"))
             self.assertIn(json.loads(function["arguments"])["n"], (1, 2))

@@ -165,7 +165,7 @@ static void counts_are_right(void **state) {
             d.answers = answers.answers;
             d.answer_count = 1;
             exam_submit(&w, &e);
-            assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+            assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
             same_answer(&e.seen[0], &e.alone[0]);
             sched_counts counts = counts_of(&w);
             uint32_t steps = kind == DRAFTS_RIGHT ? (TOKENS - 1 + k) / (k + 1) : TOKENS - 1;
@@ -206,7 +206,7 @@ static void listeners_end_within_a_step(void **state) {
     for (size_t i = 0; i < e.count; i++)
         e.seen[i].refuse_after = 1 + (uint32_t)i;
     exam_submit(&w, &e);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         assert_int_equal(e.seen[i].finish, AVO_FINISH_CANCELLED);
         assert_int_equal(e.seen[i].tokens, 1 + i);
@@ -244,7 +244,7 @@ static void steps_allocate_nothing(void **state) {
     request.on_event = on_frugal_event;
     request.on_event_context = &f;
     assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error), &w.error);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(f.tokens, 120);
     assert_int_equal(f.last, f.second);
     assert_true(d.calls > 50);

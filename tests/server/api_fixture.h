@@ -160,11 +160,11 @@ static bool host_draining(const void *context) {
     return false;
 }
 
-static bool host_alive(const void *context, double *seconds) {
+static server_state host_health(const void *context, double *seconds) {
     (void)context;
     if (seconds != NULL)
         *seconds = 0.0;
-    return true;
+    return SERVER_ALIVE;
 }
 
 static void host_figures(const void *context, uint32_t *running, uint32_t *waiting,
@@ -180,7 +180,7 @@ static void host_say(const void *context, const char *line) {
     (void)line;
 }
 
-static const api_host host = {NULL, host_draining, host_alive, host_figures, host_say};
+static const api_host host = {NULL, host_draining, host_health, host_figures, host_say};
 
 /* ---- Model, engine, scheduler and endpoints ---- */
 

@@ -182,6 +182,28 @@ class Lifecycle(unittest.TestCase):
             slow.close()
             self.assertEqual(server.end(), 0)
 
+    def test_a_device_that_fails_for_good(self):
+        """Every request ends at once with the device's error, /health says so, and the server ends
+        without waiting for anything."""
+        with Serving(self.tiny, "--device", "remote:lost=60", "--drain-seconds",
+                     PATIENCE) as server:
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            answers = []
+            while len(answers) < 100 and answers[-3:] != [500] * 3:
+                status, _, data = server.ask("POST", "/v1/completions", completion(8))
+                self.assertIn(status, (200, 500), data)
+                if status == 500:
+                    self.assertEqual(json.loads(data)["error"]["code"], "device_failed")
+                answers.append(status)
+            self.assertEqual(answers[-3:], [500] * 3)
+            for path in "/health", "/ready":
+                wait_until(lambda path=path: server.ask("GET", path)[0] == 503)
+                status = json.loads(server.ask("GET", path)[2])["status"]
+                self.assertEqual(status, "device_failed")
+            begin = time.monotonic()
+            self.assertEqual(server.end(), 0)
+            self.assertLess(time.monotonic() - begin, PATIENCE / 2)
+
     def test_systemd(self):
         notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         notices.bind(str(self.folder / "notify"))

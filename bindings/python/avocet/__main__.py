@@ -87,6 +87,14 @@ def logprobs_of(model: Model, tokens) -> List[dict]:
             for token in tokens]
 
 
+def call_id(result: Result, index: int) -> str:
+    """Of a tool call, as the command numbers it."""
+    total = 0xcbf29ce484222325
+    for word in (result.prompt_tokens, index, *(token.id for token in result.tokens)):
+        total = (total ^ word) * 0x100000001b3 % 2**64
+    return f"call_{total:016x}"
+
+
 def answer_of(model: Model, result: Result, top_logprobs: int, adapters: Adapters,
               uses: Sequence[Tuple[Adapter, float]]) -> dict:
     """What the command says of an answer, in its order."""
@@ -94,8 +102,9 @@ def answer_of(model: Model, result: Result, top_logprobs: int, adapters: Adapter
     record: Dict[str, Any] = {"text": result.text if chat is None else chat.content}
     if chat is not None and chat.tool_calls:
         record["tool_calls"] = [
-            {"type": "function", "function": {"name": one.name, "arguments": one.arguments}}
-            for one in chat.tool_calls]
+            {"id": call_id(result, index), "type": "function",
+             "function": {"name": one.name, "arguments": one.arguments}}
+            for index, one in enumerate(chat.tool_calls)]
     record["ids"] = [token.id for token in result.tokens]
     if top_logprobs > 0:
         record["logprobs"] = logprobs_of(model, result.tokens)

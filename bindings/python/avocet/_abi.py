@@ -311,7 +311,7 @@ class SchedulerInfo(Structure):
                 ("prefix_hit_tokens", c.c_uint64), ("prefill_steps", c.c_uint64),
                 ("prefill_seconds", c.c_double), ("prefill_threads", c.c_uint32),
                 ("resumed_tokens", c.c_uint64), ("drafted_tokens", c.c_uint64),
-                ("accepted_tokens", c.c_uint64)]
+                ("accepted_tokens", c.c_uint64), ("device_failures", c.c_uint64)]
 
 
 # The C name of every structure, for those who compare.

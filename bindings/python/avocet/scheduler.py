@@ -121,6 +121,7 @@ class SchedulerInfo:
     resumed_tokens: int
     drafted_tokens: int
     accepted_tokens: int
+    device_failures: int
 
 
 # Open schedulers call back from threads of their own, so none may be collected as garbage, least of

@@ -183,10 +183,12 @@ avo_status cuda_weights_plan(const device *device, const weights_source *source,
 static avo_status upload_all(cuda_weights *weights, const weights_source *source, upload_walk *walk,
                              avo_error *error) {
     model_view *view = &weights->base.view;
-    layer_view *layers = arena_take_array(&weights->arena, view->layers, sizeof(*layers));
-    if (layers == NULL)
-        return status_no_memory(error, "layers", view->layers * sizeof(*layers));
-    memcpy(layers, source->model->layer, view->layers * sizeof(*layers));
+    size_t count = view->layers; /* 0: a single product of draft heads */
+    layer_view *layers = arena_take_array(&weights->arena, count, sizeof(*layers));
+    if (count > 0 && layers == NULL)
+        return status_no_memory(error, "layers", count * sizeof(*layers));
+    if (count > 0)
+        memcpy(layers, source->model->layer, count * sizeof(*layers));
     AVO_TRY(walk_model(walk, view, layers));
     view->layer = layers;
     if (source->forget != NULL)

@@ -6,6 +6,7 @@
 #include "device/upload.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,6 +225,8 @@ static const device_operations operations = {
     .stream = &remote_stream_operations,
 };
 
+#define REMOTE_NUMBER_MAX ((uint64_t)1 << 43) /* as bytes of so many MiB it still fits */
+
 typedef struct remote_wish {
     const device_driver *inner;
     uint64_t delay, fail, every, lost, memory;
@@ -257,8 +260,10 @@ static bool read_wish(const char *text, size_t length, remote_wish *wish) {
         size_t name = strlen(numbers[i].name);
         if (length > name && strncmp(text, numbers[i].name, name) == 0) {
             char *end;
+            errno = 0;
             *numbers[i].number = strtoull(text + name, &end, 10);
-            return end == text + length;
+            return text[name] >= '0' && text[name] <= '9' && errno == 0 && end == text + length &&
+                   *numbers[i].number <= REMOTE_NUMBER_MAX;
         }
     }
     if (length == 6 && strncmp(text, "opaque", 6) == 0)
@@ -277,7 +282,7 @@ static avo_status read_wishes(const char *parameters, remote_wish *wish, avo_err
             return status_fail(error, AVO_ERROR_ARGUMENT,
                                "device 'remote:%.*s': must be a CPU device that works here, "
                                "opaque, single, or delay=, fail=, every=, lost=, memory= and a "
-                               "number",
+                               "number up to 2^43",
                                (int)(length < 40 ? length : 40), at);
         at += length + (at[length] == ',');
     }

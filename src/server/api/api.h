@@ -13,7 +13,7 @@ typedef struct api api;
 typedef struct api_host {
     const void *context;
     bool (*draining)(const void *context);
-    bool (*alive)(const void *context, double *seconds); /* as server_alive */
+    server_state (*health)(const void *context, double *seconds); /* as server_health */
     void (*figures)(const void *context, uint32_t *running, uint32_t *waiting, uint64_t *steps);
     void (*say)(const void *context, const char *line); /* to the operator */
 } api_host;

@@ -113,20 +113,25 @@ static void send_state(const api *api, exchange *exchange, unsigned http, const 
     buffer_free(&out);
 }
 
+/* `alive`: what a server without a fault calls itself. */
+static const char *state_name(server_state state, const char *alive) {
+    const char *const names[] = {[SERVER_ALIVE] = alive,
+                                 [SERVER_STALLED] = "stalled",
+                                 [SERVER_DEVICE_FAILED] = "device_failed"};
+    return names[state];
+}
+
 void endpoint_health(api *api, exchange *exchange) {
     double seconds = 0.0;
-    bool alive = api->host.alive(api->host.context, &seconds);
-    send_state(api, exchange, alive ? 200 : 503, alive ? "ok" : "stalled", seconds);
+    server_state state = api->host.health(api->host.context, &seconds);
+    send_state(api, exchange, state == SERVER_ALIVE ? 200 : 503, state_name(state, "ok"), seconds);
 }
 
 void endpoint_ready(api *api, exchange *exchange) {
     bool draining = api->host.draining(api->host.context);
-    bool ready = !draining && api->host.alive(api->host.context, NULL);
-    send_state(api, exchange, ready ? 200 : 503,
-               ready      ? "ready"
-               : draining ? "draining"
-                          : "stalled",
-               0.0);
+    server_state state = api->host.health(api->host.context, NULL);
+    send_state(api, exchange, state == SERVER_ALIVE && !draining ? 200 : 503,
+               draining ? "draining" : state_name(state, "ready"), 0.0);
 }
 
 void endpoint_version(api *api, exchange *exchange) {

@@ -133,7 +133,7 @@ static const schema_member components[] = {
      SCHEMA(.members = SCHEMA_MEMBERS({"success", SCHEMA(.is_true = true)}), .types = "object")},
     {"Health", SCHEMA(.members = SCHEMA_MEMBERS(
                           {"running", INTEGER},
-                          {"status", SCHEMA(.values = "ok,ready,draining,stalled")},
+                          {"status", SCHEMA(.values = "ok,ready,draining,stalled,device_failed")},
                           {"steps", INTEGER}, {"still_seconds", NUMBER}, {"waiting", INTEGER}),
                       .required = "status", .types = "object")},
     {"Version", SCHEMA(.members = SCHEMA_MEMBERS(
@@ -291,7 +291,9 @@ static const char *error_text(long status) {
     case 429:
         return "too many requests with this key; retry after Retry-After seconds";
     case 503:
-        return "the server is full, draining or stalled; retry after Retry-After seconds";
+        return "the server is full, draining or stalled, or its device failed; retry after "
+               "Retry-After "
+               "seconds";
     default:
         return "the deadline passed before the first token";
     }

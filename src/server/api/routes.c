@@ -52,7 +52,8 @@ const api_route api_routes[] = {
      "Sets the default scales; adapters that are not listed get 0.", JSON, "Success", ADMIN_ERRORS,
      NULL},
     {"GET", "/health", endpoint_health, BODY_NONE, false, "Operation",
-     "Reports whether the server is healthy: the decode loop is idle or has made progress lately.",
+     "Reports whether the server is healthy: the decode loop is idle or has made progress lately, "
+     "and the device works.",
      JSON, "Health", "403,503", NULL},
     {"GET", "/ready", endpoint_ready, BODY_NONE, false, "Operation",
      "Reports whether the server accepts requests; 503 while it drains.", JSON, "Health", "403,503",
