@@ -376,8 +376,8 @@ const cli_command command_run = {
         "first_token_deadline, cache_salt, json_schema, grammar, json_object, response_format, "
         "tools,\n"
         "tool_choice, parallel_tool_calls, and the other fields of HTTP bodies (docs/api.md "
-        "says what differs). The command's options are the defaults\n"
-        "(docs/scheduler.md).",
+        "says what differs).\n"
+        "The command's options are the defaults (docs/scheduler.md).",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
         "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"

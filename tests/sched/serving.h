@@ -85,8 +85,10 @@ static inline bool see_token(seen *seen, const avo_token_event *event) {
 /* The string that is named lives for the call alone. */
 static inline void see_stop(seen *seen) {
     const avo_result *result = &seen->result;
-    assert_true((result->stop_index >= 0) == (result->finish == AVO_FINISH_STOP_STRING));
-    assert_true((result->stop_index >= 0) == (result->stop_string != NULL));
+    bool string = result->finish == AVO_FINISH_STOP_STRING;
+    assert_true(string == (result->stop_string != NULL));
+    assert_true(!string || result->stop_index >= 0);
+    assert_true(result->stop_index < 0 || string || result->finish == AVO_FINISH_STOP_TOKEN);
     assert_true(result->stop_token < 0 || result->finish == AVO_FINISH_STOP_TOKEN);
     if (result->stop_string != NULL)
         snprintf(seen->stop, sizeof(seen->stop), "%s", result->stop_string);

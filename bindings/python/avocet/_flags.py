@@ -2,6 +2,7 @@
 import argparse
 import math
 import os
+import platform
 import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
@@ -63,6 +64,8 @@ def _adapter(text: str) -> Tuple[str, str, float]:
 
 
 _DEVICES = ("auto", "cpu", "ref", "avx2", "avx512", "amx", "neon", "cuda")
+_OTHERS = ("avx2", "avx512", "amx") if platform.machine() == "aarch64" else ("neon",)
+_OWN_DEVICES = "|".join(name for name in _DEVICES if name not in _OTHERS)
 
 
 def _device(text: str) -> str:
@@ -128,9 +131,9 @@ def _add_engine(add) -> None:
         metavar="N|auto")
     add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="context in tokens")
     add("--kv-type", action=_Choice, metavar="f32|f16|bf16|int8|fp8")
-    add("--device", type=_device, metavar="|".join(_DEVICES),
+    add("--device", type=_device, metavar=_OWN_DEVICES,
         help="device, or DEVICE:PARAMETERS (default: AVO_DEVICE, else auto)")
-    add("--isa", dest="device", type=_device, metavar="|".join(_DEVICES),
+    add("--isa", dest="device", type=_device, metavar=_OWN_DEVICES,
         help="older name of --device")
     add("--huge-pages", action=_Choice, metavar="auto|on|off")
     add("--numa", action=_Choice, metavar="first-touch|interleave|off")

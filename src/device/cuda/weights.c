@@ -223,6 +223,7 @@ avo_status cuda_weights_open(device_stream *stream, const weights_source *source
     cuda_weights *weights = (cuda_weights *)(void *)base;
     weights->host = *source->model;
     arena_init(&weights->arena, base->device->allocator, SIZE_MAX);
+    AVO_TRY(check_first_layer(base->device, source, error));
     return fill(weights, source, error);
 }
 
