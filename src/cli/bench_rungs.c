@@ -38,6 +38,10 @@ static const rung rungs[] = {
     {"vnni", RUNG_ENGINE, PACK_Q4, "avx512", true, 1, 512, "AVX-512 with vpdpbusd"},
     {"batch", RUNG_ENGINE, PACK_Q4, "avx512", true, 8, 0, "eight sessions in one step"},
     {"amx", RUNG_ENGINE, PACK_Q4, "amx", true, 1, 512, "tiles"},
+    {"cuda-1", RUNG_ENGINE, PACK_Q4, "cuda:rung=1", true, 1, 512,
+     "a graphics card: ten kernels a layer, right bits"},
+    {"cuda-2", RUNG_ENGINE, PACK_Q4, "cuda:rung=2", true, 1, 512,
+     "the same: five kernels a layer, recorded, each fetching ahead"},
 };
 #define RUNGS (sizeof(rungs) / sizeof(rungs[0]))
 

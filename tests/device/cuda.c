@@ -256,6 +256,73 @@ static void every_type_has_the_bits_of_the_processor(void **state) {
     }
 }
 
+/* Steps of few rows, as decoding has them: recorded once, products with their input in one kernel.
+ */
+static void few_rows_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const names[] = {"models/llama3", "models/gemma3", "models/qwen2",
+                                        "models/gpt2",   "models/opt",    "models/phi3"};
+    static const pack_type types[] = {PACK_Q4, PACK_Q8, PACK_F16};
+    char path[512], name[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    for (size_t i = 0; i < 6; i++)
+        for (size_t t = 0; t < 3; t++) {
+            pack_options options = {.type = types[t], .threads = 2};
+            pack_report report;
+            avo_error error = {0};
+            snprintf(name, sizeof(name), "%s", test_fixture_path(names[i]));
+            assert_ok_error(pack_file(name, path, &options, &report, &error), &error);
+            model_case given = {path, i % 2 == 0 ? "f16" : "int8", 1 + (uint32_t)(i + t) % 4};
+            check_case(&given, 24);
+        }
+}
+
+/* Several super-blocks of k, the last one short, and blocks with many panels. */
+static void larger_models_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const pack_type types[] = {PACK_Q4, PACK_Q8, PACK_F16};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    for (size_t t = 0; t < 3; t++) {
+        pack_options options = {.type = types[t], .threads = 2};
+        pack_report report;
+        avo_error error = {0};
+        assert_ok_error(pack_random("smollm2-135m", 1, path, &options, &report, &error), &error);
+        model_case given = {path, "f16", 1 + (uint32_t)t};
+        check_case(&given, 4);
+    }
+}
+
+/* Every way to compute a step. */
+static void every_way_has_the_same_bits(void **state) {
+    (void)state;
+    static const char *const ways[] = {"rung=1", "graph=0", "early=0", "ahead=0",
+                                       "pair=0", "wide=1",  "attend=1"};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    pack_options options = {.type = PACK_Q4, .threads = 2};
+    pack_report report;
+    avo_model *model;
+    avo_error error = {0};
+    avo_model_info info = {.size = sizeof(info)};
+    assert_ok_error(pack_file(test_fixture_path("models/llama3"), path, &options, &report, &error),
+                    &error);
+    assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
+    avo_model_describe(model, &info);
+    model_case given = {path, "f16", 1};
+    float *wanted = compute_both(model, &given, "cpu", "cpu", 20, info.vocabulary);
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s:%s", card(), ways[i]);
+        float *found = compute_both(model, &given, name, name, 20, info.vocabulary);
+        if (memcmp(wanted, found, 20 * (size_t)info.vocabulary * sizeof(float)) != 0)
+            fail_msg("%s: other bits", ways[i]);
+        free(found);
+    }
+    free(wanted);
+    avo_model_close(model);
+}
+
 /* More than one split of 256 positions, with and without a window and a soft cap. */
 static void long_sessions_have_the_bits_of_the_processor(void **state) {
     (void)state;
@@ -266,6 +333,8 @@ static void long_sessions_have_the_bits_of_the_processor(void **state) {
         snprintf(path, sizeof(path), "%s", test_fixture_path(names[i]));
         model_case given = {path, kv[i], 64};
         check_case(&given, 400);
+        given.rows = 1;
+        check_case(&given, 300);
     }
 }
 
@@ -489,6 +558,11 @@ static cu_result play_set(cu_context context) {
     (void)context;
     return 0;
 }
+static cu_result play_attribute(int *value, int attribute, cu_device device) {
+    (void)device;
+    *value = attribute;
+    return 0;
+}
 static cu_result play_load(cu_module *module, const void *image) {
     (void)module;
     (void)image;
@@ -504,6 +578,7 @@ static void refused(const char *text, avo_status wanted, int index) {
                             .context_retain = play_retain,
                             .context_release = play_release,
                             .context_set = play_set,
+                            .device_attribute = play_attribute,
                             .module_load = play_load};
     cuda_port *port = NULL;
     avo_error error = {0};
@@ -550,6 +625,9 @@ int main(void) {
         cmocka_unit_test(numbers_are_those_of_quant),
         cmocka_unit_test(every_architecture_has_the_bits_of_the_processor),
         cmocka_unit_test(every_type_has_the_bits_of_the_processor),
+        cmocka_unit_test(few_rows_have_the_bits_of_the_processor),
+        cmocka_unit_test(larger_models_have_the_bits_of_the_processor),
+        cmocka_unit_test(every_way_has_the_same_bits),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
         cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),
         cmocka_unit_test(adapters_have_the_bits_of_the_processor),

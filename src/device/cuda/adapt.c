@@ -99,7 +99,8 @@ static void apply_gains(cuda_step *step, const cuda_site *site, uint32_t slot,
                       .join = base == product->out ? NULL : product->out,
                       .add_scale = product->add_scale,
                       .count = outputs};
-    cuda_launch launch = {CUDA_KERNEL_gain, (outputs + BLOCK - 1) / BLOCK, site->rows, 1, BLOCK, 0};
+    cuda_launch launch = {
+        CUDA_KERNEL_gain, (outputs + BLOCK - 1) / BLOCK, site->rows, 1, BLOCK, 0, false};
     step_launch(step, &launch, &call);
 }
 
@@ -183,7 +184,7 @@ static void add_run(cuda_step *step, const cuda_site *site, uint32_t slot, const
         .stride = product->out_stride,
         .count = outputs};
     cuda_launch launch = {
-        CUDA_KERNEL_offset, (outputs + BLOCK - 1) / BLOCK, rows.rows, 1, BLOCK, 0};
+        CUDA_KERNEL_offset, (outputs + BLOCK - 1) / BLOCK, rows.rows, 1, BLOCK, 0, false};
     step_launch(step, &launch, &call);
 }
 

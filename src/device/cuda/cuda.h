@@ -16,9 +16,25 @@
 
 extern const device_driver device_cuda;
 
+/* Ways to compute a step, all with the same bits. */
+typedef struct cuda_tuning {
+    uint32_t rung;   /* of docs/cuda.md: 1 … 2 */
+    uint32_t graph;  /* steps of few rows are recorded once */
+    uint32_t early;  /* kernels begin before the one in front has ended */
+    uint32_t ahead;  /* KiB of weights that a block then fetches */
+    uint32_t pair;   /* gate and up, and the activation, in one kernel */
+    uint32_t wide;   /* more registers for products */
+    uint32_t attend; /* attention of few rows: 1: as that of many */
+} cuda_tuning;
+
+cuda_tuning cuda_tuning_usual(void);
+/* "NAME=NUMBER" of `length` characters; false: there is no such. */
+bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning);
+
 typedef struct cuda_device {
     device base;
     cuda_port *port;
+    cuda_tuning tuning;
 } cuda_device;
 
 static inline cuda_device *cuda_of(device *device) {
@@ -28,7 +44,8 @@ static inline cuda_device *cuda_of(device *device) {
 /* With a port, which the device then owns, whether this succeeds or not. *out is closed after a
  * failure, too. */
 AVO_MUST_USE avo_status cuda_open_with(const device_driver *driver, const device_options *options,
-                                       cuda_port *port, device **out, avo_error *error);
+                                       cuda_port *port, const cuda_tuning *tuning, device **out,
+                                       avo_error *error);
 
 /* ---- Copies that are complete when they return ---- */
 
@@ -72,7 +89,9 @@ typedef struct cuda_scratch {
     uint8_t *form[PRODUCT_FORMS]; /* activation_bytes(rows_max, longest input) */
     float *low_rank;              /* [rows][rank] A·x of one run and matrix */
     uint8_t *low_rank_form;
-    float *logits; /* [head_rows][vocabulary] */
+    float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */
+    uint32_t *arrived; /* [rows][heads] */
+    float *logits;     /* [head_rows][vocabulary] */
     head_sum *sums;
     float *chunk_logit;
     int32_t *chunk_token;
@@ -88,6 +107,17 @@ typedef struct cuda_input {
     size_t tables; /* of adapters: rewound when it is full */
     size_t bytes;
 } cuda_input;
+
+/* A step that was recorded, and of what shape: everything in it that is not in the card's memory.
+ */
+#define CUDA_GRAPHS 8
+typedef struct cuda_recording {
+    cuda_graph *graph; /* NULL: none */
+    const void *weights, *pool;
+    device_work work;
+    uint32_t rows, logit_rows, top, splits;
+    bool target, alone;
+} cuda_recording;
 
 typedef struct cuda_stream {
     device_stream base;
@@ -106,6 +136,8 @@ typedef struct cuda_stream {
     uint8_t *host_output; /* pinned: tops, then sums */
     stream_results results;
     uint32_t top_rows; /* that the work in flight computes */
+    cuda_recording recording[CUDA_GRAPHS];
+    uint32_t next_recording;
 } cuda_stream;
 
 static inline cuda_stream *cuda_stream_of(device_stream *stream) {

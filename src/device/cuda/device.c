@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MEMORY_STEP 512 /* bytes that blocks are rounded to */
 
@@ -110,7 +111,8 @@ static const device_operations operations = {
 };
 
 avo_status cuda_open_with(const device_driver *driver, const device_options *options,
-                          cuda_port *port, device **out, avo_error *error) {
+                          cuda_port *port, const cuda_tuning *tuning, device **out,
+                          avo_error *error) {
     cuda_device *cuda = allocator_take_array(options->allocator, 1, sizeof(*cuda));
     if (cuda == NULL) {
         port->operations->close(port);
@@ -119,6 +121,7 @@ avo_status cuda_open_with(const device_driver *driver, const device_options *opt
     cuda->base.operations = &operations;
     cuda->base.allocator = options->allocator;
     cuda->port = port;
+    cuda->tuning = *tuning;
     device_info *info = &cuda->base.info;
     *info = (device_info){.name = driver->name,
                           .kind = driver->kind,
@@ -132,14 +135,24 @@ avo_status cuda_open_with(const device_driver *driver, const device_options *opt
                        "asking for free memory", error);
 }
 
-static avo_status read_index(const char *parameters, int *index, avo_error *error) {
-    char *end = NULL;
-    long number = parameters == NULL ? 0 : strtol(parameters, &end, 10);
-    *index = (int)number;
-    if (parameters == NULL || (end != parameters && *end == '\0' && number >= 0 && number < 1024))
-        return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "device 'cuda:%.40s': must be the number of a card, from 0", parameters);
+/* "N", "NAME=NUMBER" and more of these behind colons. */
+static avo_status read_parameters(const char *parameters, int *index, cuda_tuning *tuning,
+                                  avo_error *error) {
+    *index = 0;
+    *tuning = cuda_tuning_usual();
+    for (const char *at = parameters; at != NULL && *at != '\0';) {
+        size_t length = strcspn(at, ":");
+        char *end = NULL;
+        long number = strtol(at, &end, 10);
+        if (at == parameters && end == at + length && number >= 0 && number < 1024)
+            *index = (int)number;
+        else if (!cuda_tuning_read(at, length, tuning))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "device 'cuda:%.40s': must be the number of a card, from 0",
+                               parameters);
+        at += length + (at[length] == ':');
+    }
+    return AVO_OK;
 }
 
 static avo_status check_card(int index, avo_error *error) {
@@ -158,19 +171,21 @@ avo_status cuda_available(avo_error *error) {
 static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
     (void)driver;
     int index;
-    AVO_TRY(read_index(parameters, &index, error));
+    cuda_tuning tuning;
+    AVO_TRY(read_parameters(parameters, &index, &tuning, error));
     return check_card(index, error);
 }
 
 static avo_status open_card(const device_driver *driver, const device_options *options,
                             const char *parameters, device **out, avo_error *error) {
     int index;
+    cuda_tuning tuning;
     cuda_library library;
     cuda_port *port = NULL;
-    AVO_TRY(read_index(parameters, &index, error));
+    AVO_TRY(read_parameters(parameters, &index, &tuning, error));
     AVO_TRY(cuda_library_open(&library, error));
     AVO_TRY(cuda_port_open(options->allocator, &library, cuda_image(), index, &port, error));
-    return cuda_open_with(driver, options, port, out, error);
+    return cuda_open_with(driver, options, port, &tuning, out, error);
 }
 
 /* Behind all instruction sets until it is faster than they are: "auto" takes it only where the

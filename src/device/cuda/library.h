@@ -13,16 +13,38 @@ typedef struct cu_context_s *cu_context;
 typedef struct cu_module_s *cu_module;
 typedef struct cu_function_s *cu_function;
 typedef struct cu_stream_s *cu_stream;
+typedef struct cu_graph_s *cu_graph;
+typedef struct cu_graph_exec_s *cu_graph_exec;
 
 #define CU_OUT_OF_MEMORY 2
 #define CU_NO_DEVICE     100
 #define CU_NO_BINARY     209 /* for this card, and none that can be compiled for it */
 
-#define CU_COMPUTE_MAJOR        75 /* attributes of a device */
-#define CU_COMPUTE_MINOR        76
-#define CU_SHARED_DYNAMIC       8 /* of a function: bytes of shared memory at most */
+#define CU_MULTIPROCESSORS      16 /* attributes of a device */
+#define CU_COMPUTE_MAJOR        75
+#define CU_SHARED_MAX           97 /* bytes that a block may ask for */
+#define CU_SHARED_DYNAMIC       8  /* of a function: bytes of shared memory at most */
 #define CU_STREAM_NOT_BLOCKING  1
+#define CU_CAPTURE_THREAD       1     /* only calls of this thread are looked at */
 #define CUDA_DRIVER_VERSION_MIN 12000 /* 12.0 */
+
+/* How a kernel is launched. `early`: it may begin before the one in front has ended, and waits for
+ * it itself. */
+#define CU_ATTRIBUTE_EARLY 6
+typedef struct cu_launch_attribute {
+    int id;
+    char pad[4];
+    union {
+        char bytes[64];
+        int number;
+    } value;
+} cu_launch_attribute;
+typedef struct cu_launch_config {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+    cu_stream stream;
+    cu_launch_attribute *attributes;
+    unsigned attribute_count;
+} cu_launch_config;
 
 /* X(member, symbol, arguments) */
 #define CUDA_LIBRARY_TABLE(X)                                                                      \
@@ -56,10 +78,15 @@ typedef struct cu_stream_s *cu_stream;
     X(stream_open, "cuStreamCreate", (cu_stream * stream, unsigned flags))                         \
     X(stream_close, "cuStreamDestroy_v2", (cu_stream stream))                                      \
     X(stream_wait, "cuStreamSynchronize", (cu_stream stream))                                      \
-    X(launch, "cuLaunchKernel",                                                                    \
-      (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,  \
-       unsigned block_y, unsigned block_z, unsigned shared, cu_stream stream, void **arguments,    \
-       void **extra))
+    X(launch, "cuLaunchKernelEx",                                                                  \
+      (const cu_launch_config *config, cu_function function, void **arguments, void **extra))      \
+    X(capture_begin, "cuStreamBeginCapture_v2", (cu_stream stream, int mode))                      \
+    X(capture_end, "cuStreamEndCapture", (cu_stream stream, cu_graph * graph))                     \
+    X(graph_build, "cuGraphInstantiateWithFlags",                                                  \
+      (cu_graph_exec * out, cu_graph graph, unsigned long long flags))                             \
+    X(graph_free, "cuGraphDestroy", (cu_graph graph))                                              \
+    X(graph_launch, "cuGraphLaunch", (cu_graph_exec graph, cu_stream stream))                      \
+    X(graph_close, "cuGraphExecDestroy", (cu_graph_exec graph))
 
 typedef struct cuda_library {
     void *handle;

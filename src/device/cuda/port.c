@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define CARD_EARLY 9 /* compute capability from which kernels may begin early */
+
 typedef struct card_port {
     cuda_port base;
     const avo_allocator *allocator;
@@ -122,9 +124,46 @@ static cu_result card_zero(cuda_port *port, cuda_queue queue, uint8_t *to, size_
 static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const void *call) {
     card_port *card = of(port);
     void *arguments[] = {(void *)(uintptr_t)call};
-    return enter(port)->launch(card->kernel[launch->kernel], launch->x, launch->y, launch->z,
-                               launch->threads, 1, 1, launch->shared, card->queue[CUDA_QUEUE_STEPS],
-                               arguments, NULL);
+    cu_launch_attribute early = {.id = CU_ATTRIBUTE_EARLY, .value.number = 1};
+    cu_launch_config config = {.grid_x = launch->x,
+                               .grid_y = launch->y,
+                               .grid_z = launch->z,
+                               .block_x = launch->threads,
+                               .block_y = 1,
+                               .block_z = 1,
+                               .shared = launch->shared,
+                               .stream = card->queue[CUDA_QUEUE_STEPS],
+                               .attributes = &early,
+                               .attribute_count = launch->early && port->limits.early};
+    return enter(port)->launch(&config, card->kernel[launch->kernel], arguments, NULL);
+}
+
+/* ---- Graphs ---- */
+
+static cu_result card_record_begin(cuda_port *port) {
+    return enter(port)->capture_begin(of(port)->queue[CUDA_QUEUE_STEPS], CU_CAPTURE_THREAD);
+}
+
+static cu_result card_record_end(cuda_port *port, cuda_graph **out) {
+    const cuda_library *library = enter(port);
+    cu_graph graph = NULL;
+    cu_graph_exec ready = NULL;
+    cu_result result = library->capture_end(of(port)->queue[CUDA_QUEUE_STEPS], &graph);
+    if (result == 0)
+        result = library->graph_build(&ready, graph, 0);
+    if (graph != NULL)
+        (void)library->graph_free(graph);
+    *out = (cuda_graph *)(void *)ready;
+    return result;
+}
+
+static cu_result card_graph_start(cuda_port *port, cuda_graph *graph) {
+    return enter(port)->graph_launch((cu_graph_exec)(void *)graph,
+                                     of(port)->queue[CUDA_QUEUE_STEPS]);
+}
+
+static void card_graph_close(cuda_port *port, cuda_graph *graph) {
+    (void)enter(port)->graph_close((cu_graph_exec)(void *)graph);
 }
 
 static cu_result card_wait(cuda_port *port, cuda_queue queue) {
@@ -147,6 +186,10 @@ static const cuda_port_operations operations = {
     .copy_across = card_copy_across,
     .zero = card_zero,
     .launch = card_launch,
+    .record_begin = card_record_begin,
+    .record_end = card_record_end,
+    .graph_start = card_graph_start,
+    .graph_close = card_graph_close,
     .wait = card_wait,
     .error_name = card_error_name,
 };
@@ -177,13 +220,30 @@ avo_status cuda_library_check(const cuda_library *library, int index, avo_error 
 
 static cu_result find_kernels(card_port *card) {
     static const char *const names[CUDA_KERNELS] = {
-#define X(name, call) "avo_" #name,
+#define X(name, call, threads, blocks, waits) "avo_" #name,
         CUDA_KERNEL_TABLE(X)
 #undef X
     };
     cu_result result = 0;
     for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
         result = card->library.function_get(&card->kernel[i], card->module, names[i]);
+    for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
+        result = card->library.function_set(card->kernel[i], CU_SHARED_DYNAMIC,
+                                            (int)card->base.limits.shared);
+    return result;
+}
+
+static cu_result read_limits(card_port *card) {
+    int multiprocessors = 1, shared = 0, major = 0;
+    const cuda_library *library = &card->library;
+    cu_result result =
+        library->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, card->device);
+    if (result == 0)
+        result = library->device_attribute(&shared, CU_SHARED_MAX, card->device);
+    if (result == 0)
+        result = library->device_attribute(&major, CU_COMPUTE_MAJOR, card->device);
+    card->base.limits =
+        (cuda_limits){(uint32_t)multiprocessors, (uint32_t)shared, major >= CARD_EARLY};
     return result;
 }
 
@@ -196,6 +256,7 @@ static avo_status open_parts(card_port *card, const void *image, int index, avo_
                         "opening the card", error));
     AVO_TRY(
         cuda_status(&card->base, library->context_set(card->context), "opening the card", error));
+    AVO_TRY(cuda_status(&card->base, read_limits(card), "asking for the card's limits", error));
     AVO_TRY(cuda_status(&card->base, library->module_load(&card->module, image),
                         "loading the kernels", error));
     AVO_TRY(cuda_status(&card->base, find_kernels(card), "finding the kernels", error));

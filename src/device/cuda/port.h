@@ -17,7 +17,17 @@ typedef struct cuda_launch {
     cuda_kernel kernel;
     uint32_t x, y, z;         /* blocks */
     uint32_t threads, shared; /* of a block; bytes */
+    bool early;               /* may begin before the kernel in front has ended */
 } cuda_launch;
+
+/* Launches and copies of the queue of steps that were recorded, to be done again together. */
+typedef struct cuda_graph cuda_graph;
+
+typedef struct cuda_limits {
+    uint32_t multiprocessors;
+    uint32_t shared; /* bytes of a block */
+    bool early;      /* the card can begin a kernel before the one in front has ended */
+} cuda_limits;
 
 typedef struct cuda_port_operations {
     void (*close)(cuda_port *port);
@@ -37,12 +47,19 @@ typedef struct cuda_port_operations {
     cu_result (*zero)(cuda_port *port, cuda_queue queue, uint8_t *to, size_t bytes);
     /* In the queue of steps; `call` is the kernel's structure, copied at once. */
     cu_result (*launch)(cuda_port *port, const cuda_launch *launch, const void *call);
+    /* Between the two nothing of the queue of steps is done, only noted. record_end gives the graph
+     * also where a call in between failed: NULL then. */
+    cu_result (*record_begin)(cuda_port *port);
+    cu_result (*record_end)(cuda_port *port, cuda_graph **out);
+    cu_result (*graph_start)(cuda_port *port, cuda_graph *graph);
+    void (*graph_close)(cuda_port *port, cuda_graph *graph);
     cu_result (*wait)(cuda_port *port, cuda_queue queue);
     const char *(*error_name)(cuda_port *port, cu_result result);
 } cuda_port_operations;
 
 struct cuda_port {
     const cuda_port_operations *operations;
+    cuda_limits limits;
 };
 
 /* "CUDA_ERROR_…", and what it means for whoever reads it; AVO_OK for 0. */

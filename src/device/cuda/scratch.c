@@ -48,6 +48,35 @@ static void lay_input(const stream_shape *shape, cuda_input *input, layout *own)
     input->bytes = own->bytes;
 }
 
+static size_t decode_rows(size_t rows) {
+    return rows < FEW_ROWS ? rows : FEW_ROWS;
+}
+
+/* A power of two, as steps are recorded for. */
+static size_t decode_splits(const stream_shape *shape) {
+    size_t splits = 1;
+    while (splits * CALL_SPLIT < shape->context_max)
+        splits *= 2;
+    return splits;
+}
+
+static size_t decode_heads(const model_view *model) {
+    size_t heads = 0;
+    for (uint32_t i = 0; i < model->layers; i++)
+        heads = size_max(heads, model->layer[i].heads);
+    return heads;
+}
+
+/* Of one row and split: numbers of all heads, and their sums. */
+static size_t decode_row_bytes(const model_view *model) {
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < model->layers; i++)
+        bytes = size_max(bytes, model->layer[i].heads *
+                                    (16 + (size_t)(model->layer[i].head_size + 15) / 16 * 16) *
+                                    sizeof(float));
+    return bytes;
+}
+
 static size_t longest_input(const model_view *model) {
     return size_max(size_max(model->k_max, model->width), ADAPTER_RANK_MAX);
 }
@@ -67,6 +96,8 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->gate = lay(own, rows, model->feed_forward_max * number);
     scratch->up = lay(own, rows, model->feed_forward_max * number);
     scratch->projected = lay(own, rows, wide * number);
+    scratch->part = lay(own, decode_rows(rows) * decode_splits(shape), decode_row_bytes(model));
+    scratch->arrived = lay(own, rows, decode_heads(model) * sizeof(uint32_t));
     scratch->query_form = lay(own, rows, query_form);
     for (int form = 0; form < PRODUCT_FORMS; form++)
         scratch->form[form] = lay(own, activation_bytes(rows, longest_input(model)), 1);

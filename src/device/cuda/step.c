@@ -30,13 +30,17 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 /* ---- Calls ---- */
 
-void step_launch(cuda_step *step, const cuda_launch *launch, const void *call) {
+void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
+    cuda_launch own = *given, *launch = &own;
+    own.early = step->follows && step->tuning->early > 0;
+    step->follows = true;
     if (step->result == 0 && launch->x > 0 && launch->y > 0 && launch->z > 0)
         step->result = step->port->operations->launch(step->port, launch, call);
 }
 
 static void send(cuda_step *step, size_t offset, size_t bytes) {
     cuda_stream *stream = step->stream;
+    step->follows = false;
     if (step->result == 0 && bytes > 0)
         step->result =
             step->port->operations->copy_in(step->port, CUDA_QUEUE_STEPS, stream->memory + offset,
@@ -83,8 +87,8 @@ void step_prepare(cuda_step *step, const prepare_call *given, uint32_t rows) {
     prepare_call own = *given, *call = &own;
     own.staged = own.norm.kind != CALL_NORM_NONE && own.k <= PREPARE_STAGED;
     cuda_launch launch = {
-        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K,        rows, 1,
-        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0)};
+        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K,         rows, 1,
+        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0), false};
     step_launch(step, &launch, call);
 }
 
@@ -124,7 +128,8 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
                           (rows + block - 1) / block,
                           calls,
                           threads,
-                          kernel == CUDA_KERNEL_linear_float ? 0 : LINEAR_SHARED};
+                          kernel == CUDA_KERNEL_linear_float ? 0 : LINEAR_SHARED,
+                          false};
     step_launch(step, &launch, &batch);
 }
 
@@ -167,6 +172,8 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
     activation_view views[PRODUCT_FORMS];
     linear_one one[LINEAR_CALLS] = {0};
     float *base[LINEAR_CALLS];
+    if (few_products(step, site, products, count, NULL))
+        return;
     bool adapted = step->batch->runs > 0 && site->count > 0;
     unsigned forms = adapted ? adapt_forms(step, site) : 0;
     for (size_t i = 0; i < count; i++)
@@ -211,7 +218,7 @@ static kv_call kv_of(const cuda_step *step, uint32_t number) {
                      .value_stride = (uint32_t)kv_value_stride(size)};
 }
 
-static void positions(cuda_step *step, uint32_t number) {
+static position_call position_of(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     const stream_shape *shape = &step->stream->base.shape;
     uint32_t rows = step->batch->rows;
@@ -239,9 +246,41 @@ static void positions(cuda_step *step, uint32_t number) {
         call.pairs = table->pairs;
         call.interleaved = table->interleaved;
     }
-    cuda_launch launch = {
-        CUDA_KERNEL_position, layer->heads + 2 * layer->kv_heads, rows, 1, POSITION_THREADS,
-        POSITION_SHARED};
+    return call;
+}
+
+/* False: the card's kernel for rows that are alone does not do these. */
+static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
+    const layer_view *layer = &step->model->layer[number];
+    uint32_t rows = step->batch->rows, stride = (layer->head_size + 15) / 16 * 16;
+    if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
+        !step->alone || (step->splits > 1 && rows > FEW_ROWS))
+        return false;
+    uint64_t words = attend->query_bytes / 4 + 6 * (uint64_t)stride + 512 + 64 + 16;
+    uint64_t bytes = CALL_SPLIT / CALL_PAGE * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;
+    if (bytes > step->port->limits.shared)
+        return false;
+    decode_call call = {.position = position_of(step, number),
+                        .attend = *attend,
+                        .part = step->scratch->part,
+                        .arrived = step->scratch->arrived,
+                        .splits = step->splits};
+    cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows, step->splits,
+                          DECODE_THREADS,     (uint32_t)bytes, false};
+    step_launch(step, &launch, &call);
+    return true;
+}
+
+static void positions(cuda_step *step, uint32_t number) {
+    const layer_view *layer = &step->model->layer[number];
+    position_call call = position_of(step, number);
+    cuda_launch launch = {CUDA_KERNEL_position,
+                          layer->heads + 2 * layer->kv_heads,
+                          step->batch->rows,
+                          1,
+                          POSITION_THREADS,
+                          POSITION_SHARED,
+                          false};
     step_launch(step, &launch, &call);
 }
 
@@ -261,7 +300,6 @@ static void attention(cuda_step *step, uint32_t number) {
                                {&layer->key, scratch->key, layer->key.weight.rows, false, 0},
                                {&layer->value, scratch->value, layer->value.weight.rows, false, 0}};
     multiply_site(step, &site, products, 3);
-    positions(step, number);
     attend_rows_call call = {.kv = kv_of(step, number),
                              .query = scratch->query_form,
                              .query_bytes = attend_query_stride(layer->head_size),
@@ -270,8 +308,11 @@ static void attention(cuda_step *step, uint32_t number) {
                              .kv_heads = layer->kv_heads,
                              .window = layer->window,
                              .softcap = layer->attention_softcap};
-    cuda_launch launch = {CUDA_KERNEL_attend, layer->heads, step->batch->rows, 1,
-                          ATTEND_THREADS,     ATTEND_SHARED};
+    if (decode(step, number, &call))
+        return;
+    positions(step, number);
+    cuda_launch launch = {CUDA_KERNEL_attend, layer->heads, step->batch->rows, 1, ATTEND_THREADS,
+                          ATTEND_SHARED,      false};
     step_launch(step, &launch, &call);
 }
 
@@ -289,7 +330,7 @@ static void norm_rows(cuda_step *step, norm_rows_call *call, const norm_view *no
     step_table_reserve(step, step->batch->runs > 0 ? rows * sizeof(row_norms) : 0);
     call->norm = step_norm(step, norm, place, layer, rows, head);
     call->width = step->model->width;
-    cuda_launch launch = {CUDA_KERNEL_norm, rows, 1, 1, 256, NORM_SHARED * 4};
+    cuda_launch launch = {CUDA_KERNEL_norm, rows, 1, 1, 256, NORM_SHARED * 4, false};
     step_launch(step, &launch, call);
 }
 
@@ -342,10 +383,13 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .matrix = {ADAPTER_UP, ADAPTER_GATE}};
     cuda_product products[] = {{&layer->up, scratch->up, layer->feed_forward, false, 0},
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
-    multiply_site(step, &site, products, gated ? 2 : 1);
+    bool paired = gated && step->tuning->pair > 0 &&
+                  few_products(step, &site, products, 2, &layer->activation);
+    if (!paired)
+        multiply_site(step, &site, products, gated ? 2 : 1);
     cuda_site down = {.x = scratch->up,
-                      .gate = gated ? scratch->gate : NULL,
-                      .activated = true,
+                      .gate = gated && !paired ? scratch->gate : NULL,
+                      .activated = !paired,
                       .activation = layer->activation,
                       .rows = step->batch->rows,
                       .k = layer->down.weight.k,
@@ -360,12 +404,15 @@ static void feed_forward(cuda_step *step, uint32_t number) {
 static void tap(cuda_step *step, uint32_t layer) {
     const stream_shape *shape = &step->stream->base.shape;
     size_t width = step->model->width;
-    for (uint32_t i = 0; i < shape->taps; i++)
-        if (shape->tap[i] == layer && step->result == 0)
-            step->result = step->port->operations->copy_across(
-                step->port, CUDA_QUEUE_STEPS,
-                (uint8_t *)(step->scratch->tap + i * (size_t)shape->rows_max * width),
-                (const uint8_t *)step->scratch->hidden, step->batch->rows * width * sizeof(float));
+    for (uint32_t i = 0; i < shape->taps; i++) {
+        if (shape->tap[i] != layer || step->result != 0)
+            continue;
+        step->follows = false;
+        step->result = step->port->operations->copy_across(
+            step->port, CUDA_QUEUE_STEPS,
+            (uint8_t *)(step->scratch->tap + i * (size_t)shape->rows_max * width),
+            (const uint8_t *)step->scratch->hidden, step->batch->rows * width * sizeof(float));
+    }
 }
 
 /* ---- The head ---- */
@@ -394,8 +441,8 @@ static void find_tops(cuda_step *step) {
     if (batch->target != NULL)
         call.target = (const int32_t *)(const void *)(stream->memory + stream->input.target);
     uint32_t rows = batch->logit_rows;
-    cuda_launch chunks = {CUDA_KERNEL_head_chunk, stream->chunks,   rows, 1,
-                          HEAD_THREADS,           HEAD_CHUNK_SHARED};
+    cuda_launch chunks = {CUDA_KERNEL_head_chunk, stream->chunks,    rows, 1,
+                          HEAD_THREADS,           HEAD_CHUNK_SHARED, false};
     if (batch->top > 0 || call.finish)
         step_launch(step, &chunks, &call);
     if (batch->top == 0)
@@ -405,7 +452,8 @@ static void find_tops(cuda_step *step) {
                          1,
                          1,
                          HEAD_THREADS,
-                         HEAD_THREADS * 8 + (stream->chunks + 3) / 4 * 4};
+                         HEAD_THREADS * 8 + (stream->chunks + 3) / 4 * 4,
+                         false};
     step_launch(step, &merge, &call);
     stream->top_rows = rows;
     size_t sums = stream->base.shape.head_rows * sizeof(head_top);
@@ -532,16 +580,36 @@ static bool send_batch(cuda_step *step, device_work work) {
     return true;
 }
 
-static void forward(cuda_step *step, const cuda_weights *weights) {
-    embed(step, weights);
-    for (uint32_t layer = 0; layer < step->model->layers; layer++) {
+void step_compute(cuda_step *step, device_work work) {
+    if (work == DEVICE_NORM) {
+        hidden(step);
+        return;
+    }
+    for (uint32_t layer = 0; work == DEVICE_FORWARD && layer < step->model->layers; layer++) {
         tap(step, layer);
         attention(step, layer);
         attention_output(step, layer);
         feed_forward(step, layer);
     }
-    tap(step, step->model->layers);
+    if (work == DEVICE_FORWARD)
+        tap(step, step->model->layers);
     head(step);
+}
+
+/* ---- Starting ---- */
+
+/* How far attention reaches, rounded up to a power of two, so that few recordings serve. */
+static void measure_batch(cuda_step *step) {
+    const batch_view *batch = step->batch;
+    uint32_t farthest = 0;
+    step->alone = true;
+    for (uint32_t row = 0; row < batch->rows; row++)
+        farthest = batch->position[row] > farthest ? batch->position[row] : farthest;
+    for (uint32_t i = 0; i < batch->segments; i++)
+        step->alone = step->alone && batch->segment[i].rows <= 1;
+    step->splits = 1;
+    while (step->splits * CALL_SPLIT <= farthest)
+        step->splits *= 2;
 }
 
 avo_status cuda_start(device_stream *base, device_work work, const device_step *given,
@@ -553,19 +621,20 @@ avo_status cuda_start(device_stream *base, device_work work, const device_step *
                       .model = &weights->base.view,
                       .batch = given->batch,
                       .kv = given->kv,
-                      .scratch = &stream->scratch};
+                      .scratch = &stream->scratch,
+                      .tuning = &cuda_of(base->device)->tuning};
     stream->tables_used = 0;
+    if (work == DEVICE_FORWARD)
+        measure_batch(&step);
     if (!send_batch(&step, work))
         return status_fail(error, AVO_ERROR_LIMIT, "the page tables of %u rows are too long",
                            given->batch->rows);
     float_mode mode; /* the host computes embeddings, angles and factors */
     float_mode_enter(&mode);
     if (work == DEVICE_FORWARD)
-        forward(&step, weights);
-    else if (work == DEVICE_HEAD)
-        head(&step);
-    else
-        hidden(&step);
+        embed(&step, weights);
+    if (step.result == 0)
+        step_recorded(&step, work, weights->memory);
     float_mode_leave(&mode);
     if (step.result != 0) { /* nothing of it goes on behind the caller's back */
         (void)step.port->operations->wait(step.port, CUDA_QUEUE_STEPS);

@@ -12,6 +12,10 @@ typedef struct cuda_step {
     const batch_view *batch; /* of the host */
     const device_kv *kv;
     cuda_scratch *scratch;
+    const cuda_tuning *tuning;
+    uint32_t splits;  /* of attention: at most, of any row */
+    bool alone;       /* no two rows are of one session */
+    bool follows;     /* the last thing in the queue is a kernel of this step */
     cu_result result; /* of the first call that failed: all behind it are left out */
 } cuda_step;
 
@@ -40,6 +44,11 @@ typedef struct cuda_product {
     float add_scale;
 } cuda_product;
 
+/* The kernels of the work, in order. */
+void step_compute(cuda_step *step, device_work work);
+/* The same, as a recording where the step's shape has one or may have one. */
+void step_recorded(cuda_step *step, device_work work, const void *weights);
+
 void step_launch(cuda_step *step, const cuda_launch *launch, const void *call);
 
 /* A table that a kernel reads: written by the host, then sent. The tables of one launch are
@@ -61,6 +70,13 @@ linear_one step_linear(const weight_view *weight, const activation_view *x);
 /* One product; its kernel is that of the type. */
 void step_multiply(cuda_step *step, const linear_one *one, size_t count);
 void step_prepare(cuda_step *step, const prepare_call *call, uint32_t rows);
+
+/* ---- Few rows ---- */
+
+/* False: not with these; nothing was launched. `pair`: products are up and gate, and their outputs
+ * activation(gate) · up in the place of up. */
+bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                  size_t count, const activation_kind *pair);
 
 /* ---- Adapters ---- */
 

@@ -26,6 +26,9 @@ static void stream_close(device_stream *base) {
     cuda_stream *stream = cuda_stream_of(base);
     cuda_port *port = cuda_of(base->device)->port;
     const avo_allocator *allocator = base->device->allocator;
+    for (uint32_t i = 0; i < CUDA_GRAPHS; i++)
+        if (stream->recording[i].graph != NULL)
+            port->operations->graph_close(port, stream->recording[i].graph);
     if (stream->memory != NULL)
         port->operations->give(port, stream->memory);
     if (stream->host_input != NULL)
@@ -112,6 +115,11 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
                         "taking pinned memory", error));
     (void)cuda_scratch_lay(shape, stream->memory, &stream->scratch, &stream->input,
                            &stream->memory_bytes);
+    /* Counters of attention begin at zero, and are left so. */
+    cu_result result = port->operations->zero(
+        port, CUDA_QUEUE_STEPS, (uint8_t *)stream->scratch.arrived,
+        (size_t)((uint8_t *)stream->scratch.query_form - (uint8_t *)stream->scratch.arrived));
+    AVO_TRY(cuda_status(port, result, "clearing scratch", error));
     return take_host(stream, error);
 }
 
@@ -130,7 +138,7 @@ static avo_status stream_measure(device_stream *stream, double *bytes_per_second
     read_call call = {.from = (const uint32_t *)(const void *)memory,
                       .groups = bytes / 16,
                       .sum = (uint32_t *)(void *)(memory + bytes)};
-    cuda_launch launch = {CUDA_KERNEL_read, READ_BLOCKS, 1, 1, READ_THREADS, 0};
+    cuda_launch launch = {CUDA_KERNEL_read, READ_BLOCKS, 1, 1, READ_THREADS, 0, false};
     cu_result result = port->operations->zero(port, CUDA_QUEUE_STEPS, memory, bytes + 256);
     uint64_t begin = 0;
     for (int pass = 0; pass <= READ_PASSES && result == 0; pass++) {

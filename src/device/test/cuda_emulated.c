@@ -4,6 +4,8 @@
 #include "base/float_mode.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels/attention.h"
+#include "device/cuda/kernels/decode.h"
+#include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/rows.h"
@@ -13,15 +15,39 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define SHARED_BYTES (48 * 1024) /* of a block, as cards have without being asked */
-#define BLOCKS_MAX   256
-#define CODE_FAILED  719
-#define TAKE_ALIGNED 256
-#define MEMORY_MIB   1024
+#define SHARED_BYTES    (227 * 1024) /* of a block */
+#define NOTES_MAX       4096
+#define GRAPHS_MAX      32
+#define MULTIPROCESSORS 3 /* so that blocks of small matrices have more than one panel */
+#define BLOCKS_MAX      256
+#define CODE_FAILED     719
+#define TAKE_ALIGNED    256
+#define MEMORY_MIB      1024
 
 typedef struct emulated_wish {
     uint64_t fail, lost, code, memory;
+    cuda_tuning tuning;
 } emulated_wish;
+
+/* What was asked for while something was recorded, in order. A step allocates nothing, so they are
+ * there from the beginning. */
+typedef struct emulated_note {
+    struct emulated_note *next;
+    cuda_launch launch; /* of no threads: a copy */
+    union {
+#define X(name, call_type, threads, blocks, waits) call_type name;
+        CUDA_KERNEL_TABLE(X)
+#undef X
+    } call;
+    void *to;
+    const void *from;
+    size_t bytes;
+} emulated_note;
+
+/* `last` NULL: not in use. */
+struct cuda_graph {
+    emulated_note *first, **last;
+};
 
 typedef struct emulated_port {
     cuda_port base;
@@ -37,6 +63,10 @@ typedef struct emulated_port {
     uint32_t blocks;
     size_t taken;
     float *shared;
+    place_copies *copies;
+    emulated_note *note, *free_note;
+    cuda_graph graph[GRAPHS_MAX];
+    cuda_graph *recording; /* NULL: things are done at once */
 } emulated_port;
 
 static emulated_port *of(cuda_port *port) {
@@ -124,24 +154,6 @@ static cu_result copy(cuda_port *port, void *to, const void *from, size_t bytes)
     return 0;
 }
 
-static cu_result copy_in(cuda_port *port, cuda_queue queue, uint8_t *to, const void *from,
-                         size_t bytes) {
-    (void)queue;
-    return copy(port, to, from, bytes);
-}
-
-static cu_result copy_out(cuda_port *port, cuda_queue queue, void *to, const uint8_t *from,
-                          size_t bytes) {
-    (void)queue;
-    return copy(port, to, from, bytes);
-}
-
-static cu_result copy_across(cuda_port *port, cuda_queue queue, uint8_t *to, const uint8_t *from,
-                             size_t bytes) {
-    (void)queue;
-    return copy(port, to, from, bytes);
-}
-
 static cu_result zero(cuda_port *port, cuda_queue queue, uint8_t *to, size_t bytes) {
     (void)queue;
     cu_result result = call(port);
@@ -157,7 +169,7 @@ static cu_result zero(cuda_port *port, cuda_queue queue, uint8_t *to, size_t byt
 
 static void compute_block(cuda_kernel kernel, const void *argument, kernel_place *at) {
     switch (kernel) {
-#define X(name, call_type)                                                                         \
+#define X(name, call_type, threads, blocks, waits)                                                 \
     case CUDA_KERNEL_##name:                                                                       \
         kernel_##name((const call_type *)argument, at);                                            \
         return;
@@ -168,24 +180,126 @@ static void compute_block(cuda_kernel kernel, const void *argument, kernel_place
     }
 }
 
+/* ---- Graphs ---- */
+
+static size_t call_bytes(cuda_kernel kernel) {
+    static const size_t bytes[] = {
+#define X(name, call_type, threads, blocks, waits) sizeof(call_type),
+        CUDA_KERNEL_TABLE(X)
+#undef X
+    };
+    return bytes[kernel];
+}
+
+static cu_result note(emulated_port *own, const emulated_note *given) {
+    emulated_note *copy = own->free_note;
+    if (copy == NULL)
+        return CU_OUT_OF_MEMORY;
+    own->free_note = copy->next;
+    *copy = *given;
+    *own->recording->last = copy;
+    own->recording->last = &copy->next;
+    return 0;
+}
+
+static void begin_copies(place_copies *copies) {
+    copies->used = copies->free = 0;
+    memset(copies->first, 0, sizeof(copies->first));
+    memset(copies->groups, 0, sizeof(copies->groups));
+}
+
 static cu_result launch(cuda_port *port, const cuda_launch *given, const void *argument) {
     emulated_port *own = of(port);
     cu_result result = call(port);
     if (result != 0)
         return result;
+    if (own->recording != NULL) {
+        emulated_note one = {.launch = *given};
+        memcpy(&one.call, argument, call_bytes(given->kernel));
+        return note(own, &one);
+    }
     assert(given->threads <= 512 && given->shared <= SHARED_BYTES && given->y < 65536);
     float_mode mode; /* a card has one of its own */
     float_mode_enter(&mode);
     wall_open(&own->wall);
-    kernel_place at = {.threads = given->threads, .shared = own->shared};
+    kernel_place at = {.threads = given->threads,
+                       .blocks = given->x,
+                       .shared = own->shared,
+                       .copies = own->copies};
     memset(own->shared, 0xff, given->shared); /* NaN */
     for (at.z = 0; at.z < given->z; at.z++)
         for (at.y = 0; at.y < given->y; at.y++)
-            for (at.x = 0; at.x < given->x; at.x++)
+            for (at.x = 0; at.x < given->x; at.x++) {
+                begin_copies(own->copies);
                 compute_block(given->kernel, argument, &at);
+            }
     wall_close(&own->wall);
     float_mode_leave(&mode);
     return 0;
+}
+
+static cu_result queue_copy(cuda_port *port, cuda_queue queue, void *to, const void *from,
+                            size_t bytes) {
+    emulated_note one = {.to = to, .from = from, .bytes = bytes};
+    if (queue != CUDA_QUEUE_STEPS || of(port)->recording == NULL)
+        return copy(port, to, from, bytes);
+    cu_result result = call(port);
+    return result != 0 ? result : note(of(port), &one);
+}
+
+static cu_result copy_in(cuda_port *port, cuda_queue queue, uint8_t *to, const void *from,
+                         size_t bytes) {
+    return queue_copy(port, queue, to, from, bytes);
+}
+
+static cu_result copy_out(cuda_port *port, cuda_queue queue, void *to, const uint8_t *from,
+                          size_t bytes) {
+    return queue_copy(port, queue, to, from, bytes);
+}
+
+static cu_result copy_across(cuda_port *port, cuda_queue queue, uint8_t *to, const uint8_t *from,
+                             size_t bytes) {
+    return queue_copy(port, queue, to, from, bytes);
+}
+
+static cu_result record_begin(cuda_port *port) {
+    cu_result result = call(port);
+    if (result != 0)
+        return result;
+    uint32_t i = 0;
+    while (i < GRAPHS_MAX && of(port)->graph[i].last != NULL)
+        i++;
+    if (i == GRAPHS_MAX)
+        return CU_OUT_OF_MEMORY;
+    of(port)->recording = &of(port)->graph[i];
+    of(port)->recording->first = NULL;
+    of(port)->recording->last = &of(port)->recording->first;
+    return 0;
+}
+
+static void graph_close(cuda_port *port, cuda_graph *graph) {
+    *graph->last = of(port)->free_note;
+    of(port)->free_note = graph->first;
+    *graph = (cuda_graph){0};
+}
+
+static cu_result record_end(cuda_port *port, cuda_graph **out) {
+    cu_result result = call(port);
+    *out = of(port)->recording;
+    of(port)->recording = NULL;
+    if (result == 0)
+        return 0;
+    graph_close(port, *out);
+    *out = NULL;
+    return result;
+}
+
+static cu_result graph_start(cuda_port *port, cuda_graph *graph) {
+    cu_result result = call(port);
+    for (const emulated_note *one = graph->first; one != NULL && result == 0; one = one->next)
+        result = one->launch.threads > 0 ? launch(port, &one->launch, &one->call)
+                                         : copy(port, one->to, one->from, one->bytes);
+    return result;
 }
 
 static cu_result wait_queue(cuda_port *port, cuda_queue queue) {
@@ -206,6 +320,8 @@ static void close_port(cuda_port *port) {
     wall_end(&own->wall);
     pthread_mutex_destroy(&own->mutex);
     allocator_give(own->allocator, own->shared, SHARED_BYTES);
+    allocator_give(own->allocator, own->copies, sizeof(*own->copies));
+    allocator_give(own->allocator, own->note, NOTES_MAX * sizeof(*own->note));
     allocator_give(own->allocator, own, sizeof(*own));
 }
 
@@ -221,6 +337,10 @@ static const cuda_port_operations operations = {
     .copy_across = copy_across,
     .zero = zero,
     .launch = launch,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .graph_start = graph_start,
+    .graph_close = graph_close,
     .wait = wait_queue,
     .error_name = error_name,
 };
@@ -241,11 +361,12 @@ static bool read_wish(const char *text, size_t length, emulated_wish *wish) {
             return end == text + length;
         }
     }
-    return false;
+    return cuda_tuning_read(text, length, &wish->tuning);
 }
 
 static avo_status read_wishes(const char *parameters, emulated_wish *wish, avo_error *error) {
-    *wish = (emulated_wish){.code = CODE_FAILED, .memory = MEMORY_MIB};
+    *wish =
+        (emulated_wish){.code = CODE_FAILED, .memory = MEMORY_MIB, .tuning = cuda_tuning_usual()};
     for (const char *at = parameters; at != NULL && *at != '\0';) {
         size_t length = strcspn(at, ",");
         if (!read_wish(at, length, wish))
@@ -264,11 +385,20 @@ static avo_status open_port(const avo_allocator *allocator, const emulated_wish 
     if (own == NULL)
         return status_no_memory(error, "the device", sizeof(*own));
     own->shared = allocator_take(allocator, SHARED_BYTES);
-    if (own->shared == NULL) {
+    own->copies = allocator_take(allocator, sizeof(*own->copies));
+    own->note = allocator_take_array(allocator, NOTES_MAX, sizeof(*own->note));
+    if (own->shared == NULL || own->copies == NULL || own->note == NULL) {
+        allocator_give(allocator, own->note, NOTES_MAX * sizeof(*own->note));
+        allocator_give(allocator, own->shared, SHARED_BYTES);
+        allocator_give(allocator, own->copies, sizeof(*own->copies));
         allocator_give(allocator, own, sizeof(*own));
         return status_no_memory(error, "the device", SHARED_BYTES);
     }
+    for (uint32_t i = 0; i + 1 < NOTES_MAX; i++)
+        own->note[i].next = &own->note[i + 1];
+    own->free_note = own->note;
     own->base.operations = &operations;
+    own->base.limits = (cuda_limits){MULTIPROCESSORS, SHARED_BYTES, true};
     own->allocator = allocator;
     own->wish = *wish;
     wall_init(&own->wall);
@@ -289,7 +419,7 @@ static avo_status open_emulated(const device_driver *driver, const device_option
     cuda_port *port = NULL;
     AVO_TRY(read_wishes(parameters, &wish, error));
     AVO_TRY(open_port(options->allocator, &wish, &port, error));
-    return cuda_open_with(driver, options, port, out, error);
+    return cuda_open_with(driver, options, port, &wish.tuning, out, error);
 }
 
 const device_driver device_cuda_emulated = {"cuda-emulated", "test", -1, probe, open_emulated};

@@ -202,12 +202,9 @@ EXACT_INLINE void position_scale(uint32_t type, float largest, const float *erro
     out[0] = out[0] * fp8_down[best];
 }
 
-/* Into the page of the row's position. */
-EXACT_INLINE void position_write(const position_call *call, const kernel_place *at, uint32_t head,
-                                 bool value, const float *scales, const float *x) {
-    const kv_call *kv = &call->kv;
-    uint32_t position = kv->position[at->y], slot = position % CALL_PAGE;
-    uint8_t *tile = kv_head_of(kv, at->y, position / CALL_PAGE, head);
+/* Into a page: `tile` is the head's. */
+EXACT_INLINE void position_put(const kv_call *kv, const kernel_place *at, uint8_t *tile,
+                               uint32_t slot, bool value, const float *scales, const float *x) {
     uint8_t *scale_at = tile + kv->key_bytes;
     if (value) {
         tile += kv->value_offset;
@@ -223,11 +220,19 @@ EXACT_INLINE void position_write(const position_call *call, const kernel_place *
                  x[d] * factor);
 }
 
+/* Into the page of the row's position. */
+EXACT_INLINE void position_write(const position_call *call, const kernel_place *at, uint32_t head,
+                                 bool value, const float *scales, const float *x) {
+    const kv_call *kv = &call->kv;
+    uint32_t position = kv->position[at->y];
+    position_put(kv, at, kv_head_of(kv, at->y, position / CALL_PAGE, head), position % CALL_PAGE,
+                 value, scales, x);
+}
+
 /* Floats; INT8: bytes up to a multiple of 64, then the scale. */
 EXACT_INLINE void position_query(const position_call *call, const kernel_place *at,
-                                 const float *scales, const float *x) {
+                                 const float *scales, const float *x, uint8_t *out) {
     uint32_t size = call->kv.head_size;
-    uint8_t *out = call->query_out + ((uint64_t)at->y * call->heads + at->x) * call->query_bytes;
     if (call->kv.type != CALL_KV_INT8) {
         for (uint32_t d = at->thread; d < size; d += at->threads)
             ((float *)(void *)out)[d] = x[d] * call->query_factor;
@@ -276,7 +281,9 @@ EXACT_INLINE void kernel_position(const position_call *call, kernel_place *at) {
         CUDA_EACH(at, if (at->thread == 0) position_scale(type, scales[2], errors, scales));
     }
     if (query)
-        CUDA_EACH(at, position_query(call, at, scales, x));
+        CUDA_EACH(at, position_query(call, at, scales, x,
+                                     call->query_out + ((uint64_t)at->y * call->heads + at->x) *
+                                                           call->query_bytes));
     else
         CUDA_EACH(
             at, position_write(call, at, (at->x - call->heads) % call->kv_heads, value, scales, x));
@@ -296,7 +303,14 @@ typedef struct attend_desk {
     uint32_t begin, end; /* positions that the row sees */
     uint32_t split;
     bool first;
+    const uint8_t *tiles; /* copies of the split's pages; NULL: none */
 } attend_desk;
+
+EXACT_INLINE const uint8_t *attend_tile(const kv_call *kv, const kernel_place *at,
+                                        const attend_desk *desk, uint32_t page, uint32_t kv_head) {
+    return desk->tiles != NULL ? desk->tiles + page * kv->head_bytes
+                               : kv_head_of(kv, at->y, desk->split * PAGES + page, kv_head);
+}
 
 EXACT_INLINE attend_desk attend_open(const attend_rows_call *call, const kernel_place *at) {
     attend_desk desk;
@@ -314,6 +328,7 @@ EXACT_INLINE attend_desk attend_open(const attend_rows_call *call, const kernel_
     desk.begin = call->window > 0 && desk.end > call->window ? desk.end - call->window : 0;
     desk.split = 0;
     desk.first = true;
+    desk.tiles = NULL;
     return desk;
 }
 
@@ -361,7 +376,7 @@ EXACT_INLINE void attend_score(const attend_rows_call *call, const kernel_place 
     uint32_t page = at->thread / CALL_PAGE, slot = at->thread % CALL_PAGE, from, to;
     float s = -INFINITY;
     if (attend_sees(desk, page, &from, &to) && slot >= from && slot < to) {
-        const uint8_t *tile = kv_head_of(kv, at->y, desk->split * PAGES + page, kv_head);
+        const uint8_t *tile = attend_tile(kv, at, desk, page, kv_head);
         s = attend_dot(kv, tile, query, slot);
         if (kv_scaled(kv->type))
             s *= exact_float(exact_load_word(tile + kv->key_bytes + 4 * slot));
@@ -409,7 +424,7 @@ EXACT_INLINE void attend_weigh(const attend_rows_call *call, const kernel_place 
     if (attend_sees(desk, page, &from, &to)) {
         p = w = exact_exp2(desk->score[at->thread] - desk->page_top[page]);
         if (kv_scaled(kv->type) && slot >= from && slot < to) {
-            const uint8_t *tile = kv_head_of(kv, at->y, desk->split * PAGES + page, kv_head);
+            const uint8_t *tile = attend_tile(kv, at, desk, page, kv_head);
             tile += kv->value_offset + kv->value_bytes;
             w *= exact_float(exact_load_word(tile + 4 * slot));
         }
@@ -490,7 +505,7 @@ EXACT_INLINE void attend_values(const attend_rows_call *call, const kernel_place
                 continue;
             if (desk->page_factor[page] >= 0.0f)
                 acc *= desk->page_factor[page];
-            const uint8_t *tile = kv_head_of(kv, at->y, desk->split * PAGES + page, kv_head);
+            const uint8_t *tile = attend_tile(kv, at, desk, page, kv_head);
             acc = attend_page_values(kv, desk, tile + kv->value_offset, page, d, from, to, acc);
         }
         desk->total[d] =

@@ -5,23 +5,30 @@
 
 #include "device/exact/panel.h"
 
-/* X(name, structure of its call): the kernels, in the order of cuda_kernel. */
+/* X(name, structure of its call, threads and blocks of a multiprocessor that it is compiled for,
+ * whether it waits itself for the kernel in front): the kernels, in the order of cuda_kernel. */
 #define CUDA_KERNEL_TABLE(X)                                                                       \
-    X(prepare, prepare_call)                                                                       \
-    X(linear_q4r, linear_batch)                                                                    \
-    X(linear_units, linear_batch)                                                                  \
-    X(linear_float, linear_batch)                                                                  \
-    X(norm, norm_rows_call)                                                                        \
-    X(position, position_call)                                                                     \
-    X(attend, attend_rows_call)                                                                    \
-    X(head_chunk, head_call)                                                                       \
-    X(head_merge, head_call)                                                                       \
-    X(gain, gain_call)                                                                             \
-    X(offset, offset_call)                                                                         \
-    X(read, read_call)
+    X(prepare, prepare_call, 512, 1, false)                                                        \
+    X(linear_q4r, linear_batch, 512, 1, false)                                                     \
+    X(linear_units, linear_batch, 512, 1, false)                                                   \
+    X(linear_float, linear_batch, 512, 1, false)                                                   \
+    X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
+    X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
+    X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
+    X(few_q4r_wide, few_call, FEW_THREADS, 1, true)                                                \
+    X(few_q8b_wide, few_call, FEW_THREADS, 1, true)                                                \
+    X(norm, norm_rows_call, 512, 1, false)                                                         \
+    X(position, position_call, 512, 1, false)                                                      \
+    X(attend, attend_rows_call, 512, 1, false)                                                     \
+    X(decode, decode_call, 256, 1, true)                                                           \
+    X(head_chunk, head_call, 512, 1, false)                                                        \
+    X(head_merge, head_call, 512, 1, false)                                                        \
+    X(gain, gain_call, 512, 1, false)                                                              \
+    X(offset, offset_call, 512, 1, false)                                                          \
+    X(read, read_call, 512, 1, false)
 
 typedef enum cuda_kernel {
-#define X(name, call) CUDA_KERNEL_##name,
+#define X(name, call, threads, blocks, waits) CUDA_KERNEL_##name,
     CUDA_KERNEL_TABLE(X) CUDA_KERNELS
 #undef X
 } cuda_kernel;
@@ -119,6 +126,50 @@ typedef struct linear_batch {
     linear_one one[LINEAR_CALLS];
 } linear_batch;
 
+/* ---- Products of few rows, with what comes before them in the same kernel ---- */
+
+/* Rows of floats into the form that products read, in shared memory: the norm, or the activation,
+ * the rotation and the quantising. */
+typedef struct few_input {
+    const float *x;        /* [rows][stride] */
+    const float *gate;     /* like x; NULL: none */
+    const uint32_t *index; /* rows of x; NULL: 0, 1, 2, … */
+    uint64_t stride;
+    uint32_t k, rows, form;
+    uint32_t together; /* rows that are staged at once */
+    uint32_t activated, activation;
+    norm_call norm; /* without rows of adapters */
+} few_input;
+
+typedef struct few_matrix {
+    const uint8_t *data; /* panels */
+    const float *bias;
+    float *out;
+    uint64_t out_stride;
+    float add_scale;
+    uint32_t add;
+    uint32_t outputs, panels;
+} few_matrix;
+
+/* Up to three matrices of one type and k, their panels one behind the other and shared out among
+ * the blocks. `paired`: two of equal size, up and gate; out of the first is
+ * activation(gate) · up. */
+#define FEW_ROWS    4
+#define FEW_THREADS 512
+#define FEW_RING    4
+#define FEW_SLOTS   256 /* of 16 outputs, of one round: 32 KiB */
+typedef struct few_call {
+    few_input input;
+    few_matrix one[LINEAR_CALLS];
+    uint64_t panel_bytes;
+    uint32_t matrices, panels;
+    uint32_t paired, activation;
+    uint32_t type;     /* FLOAT: quant_type */
+    uint32_t together; /* panels of one round */
+    uint32_t lines;    /* FLOAT: of a panel that are in the ring together */
+    uint32_t ahead;    /* bytes of each block that it fetches before its input is there */
+} few_call;
+
 /* ---- Attention ---- */
 
 #define CALL_KV_F32  0 /* as kv_type */
@@ -165,6 +216,16 @@ typedef struct attend_rows_call {
     uint32_t heads, kv_heads, window;
     float softcap;
 } attend_rows_call;
+
+/* Rows that are alone in their sessions: block (head, row, split), 256 threads. */
+#define DECODE_THREADS CALL_SPLIT
+typedef struct decode_call {
+    position_call position; /* without rows of adapters */
+    attend_rows_call attend;
+    float *part;       /* [rows][heads][splits][16 + head_size up to 16] */
+    uint32_t *arrived; /* [rows][heads] zeros, which it leaves */
+    uint32_t splits;
+} decode_call;
 
 /* ---- The head ---- */
 

@@ -1,14 +1,21 @@
 /* The kernels of the table in calls.h, as nvcc compiles them: each calls the block's code of its
  * header. */
+#pragma nv_diag_suppress 550 /* lanes that a loop does not look at */
 #include "device/cuda/kernels/attention.h"
+#include "device/cuda/kernels/decode.h"
+#include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/rows.h"
 
-#define X(name, call_type)                                                                         \
-    extern "C" __global__ void __launch_bounds__(512) avo_##name(const call_type call) {           \
+#define X(name, call_type, threads, together, waits)                                               \
+    extern "C" __global__ void __launch_bounds__(threads, together)                                \
+        avo_##name(const __grid_constant__ call_type call) {                                       \
         extern __shared__ float shared[];                                                          \
-        kernel_place at = {blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, blockDim.x, shared};   \
+        kernel_place at = {blockIdx.x, blockIdx.y,  blockIdx.z, threadIdx.x,                       \
+                           blockDim.x, gridDim.x, shared,      NULL};                                         \
+        if (!waits)                                                                                \
+            place_wait();                                                                          \
         kernel_##name(&call, &at);                                                                 \
     }
 CUDA_KERNEL_TABLE(X)

@@ -7,10 +7,14 @@
 
 #include "device/exact/inline.h"
 
+struct place_copies;
+
 typedef struct kernel_place {
     uint32_t x, y, z; /* the block */
     uint32_t thread, threads;
+    uint32_t blocks; /* along x */
     float *shared;
+    struct place_copies *copies; /* NULL on a card, which keeps them itself */
 } kernel_place;
 
 #ifdef __CUDACC__

@@ -1,0 +1,283 @@
+/* The input of products in the same kernel as they are: rows of floats are staged in shared memory,
+ * get their norm or activation, are rotated and quantised, a warp for 256 k. Every block does all
+ * of it: that costs less than a kernel of its own and its wait. Formulas:
+ * device/cpu/activation.h. */
+#ifndef AVO_DEVICE_CUDA_KERNELS_INPUT_H
+#define AVO_DEVICE_CUDA_KERNELS_INPUT_H
+
+#include "device/cuda/kernels/rows.h"
+#include "device/cuda/kernels/warp.h"
+
+#define INPUT_K 256 /* of a warp */
+#define LANE_K  8   /* of a lane: numbers 8 · lane … */
+
+/* Shared memory of a product's block. */
+typedef struct few_desk {
+    float *stage;   /* [together][k up to 256]; FLOAT: x itself */
+    float *weight;  /* the norm's */
+    float *lanes;   /* [rows][32] sums of norms */
+    int8_t *number; /* [rows][k up to 256] */
+    int8_t *low;
+    float *scale;  /* [rows][k / 32 or k / 256] */
+    int32_t *sums; /* A8R: [rows][k / 16] */
+    float *slots;
+    uint32_t k; /* up to 256 */
+    uint32_t scales;
+} few_desk;
+
+/* With base NULL it counts. In words. */
+static
+#ifdef __CUDACC__
+    __device__ __forceinline__
+#else
+    inline
+#endif
+        uint32_t
+        few_desk_lay(const few_input *input, float *base, few_desk *desk) {
+    uint32_t k = (input->k + INPUT_K - 1) / INPUT_K * INPUT_K, rows = input->rows, at = 0;
+    bool quantised = input->form != CALL_FLOAT;
+    desk->k = k;
+    desk->scales = input->form == CALL_A8R ? k / INPUT_K : k / 32;
+    desk->stage = base + at;
+    at += (quantised ? input->together : rows) * k;
+    desk->weight = base + at;
+    at += input->norm.kind != CALL_NORM_NONE ? k : 0;
+    desk->lanes = base + at;
+    at += rows * 32;
+    desk->number = (int8_t *)(void *)(base + at);
+    at += quantised ? rows * k / 4 : 0;
+    desk->low = (int8_t *)(void *)(base + at);
+    at += input->form == CALL_A16 ? rows * k / 4 : 0;
+    desk->sums = (int32_t *)(void *)(base + at);
+    at += input->form == CALL_A8R ? rows * k / 16 : 0;
+    desk->scale = base + at;
+    at += quantised ? (rows * desk->scales + 3) / 4 * 4 : 0;
+    desk->slots = base + at;
+    return at;
+}
+
+/* ---- Stages ---- */
+
+EXACT_INLINE float input_number(const few_input *input, const float *x, const float *gate,
+                                uint32_t i) {
+    float y = load_fresh(x + i);
+    if (!input->activated)
+        return y;
+    return gate != NULL ? exact_activation(input->activation, load_fresh(gate + i)) * y
+                        : exact_activation(input->activation, y);
+}
+
+/* Rows [first, first + together) as floats, zeros behind k. */
+EXACT_INLINE void input_stage(const few_input *input, const kernel_place *at, const few_desk *desk,
+                              uint32_t first) {
+    for (uint32_t i = 0; i < input->together && first + i < input->rows; i++) {
+        uint32_t row = input->index != NULL ? input->index[first + i] : first + i;
+        const float *x = input->x + row * input->stride;
+        const float *gate = input->gate != NULL ? input->gate + row * input->stride : NULL;
+        float *to = desk->stage + i * desk->k;
+        uint32_t whole = input->stride % 4 == 0 && !input->activated ? input->k / 4 : 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 4
+#endif
+        for (uint32_t j = at->thread; j < whole; j += at->threads)
+            *(exact_words *)(void *)(to + 4 * j) = load_fresh_words(x + 4 * j);
+#ifdef __CUDA_ARCH__
+#pragma unroll 4
+#endif
+        for (uint32_t j = 4 * whole + at->thread; j < input->k; j += at->threads)
+            to[j] = input_number(input, x, gate, j);
+        for (uint32_t j = input->k + at->thread; j < desk->k; j += at->threads)
+            to[j] = 0.0f;
+    }
+}
+
+/* Of 16 lanes of the warp of each staged row. */
+EXACT_INLINE void input_sums(const few_input *input, const kernel_place *at, const few_desk *desk,
+                             uint32_t first, bool squares) {
+    uint32_t i = at->thread / WARP, lane = at->thread % WARP;
+    if (i >= input->together || first + i >= input->rows || lane >= 16)
+        return;
+    float *lanes = desk->lanes + (first + i) * 32;
+    float mean = squares ? norm_mean(&input->norm, input->k, lanes) : 0.0f;
+    norm_lane(desk->stage + i * desk->k, input->k, squares, mean, lane,
+              squares ? lanes + 16 : lanes);
+}
+
+/* ---- 256 numbers of a warp ---- */
+
+typedef struct lane_numbers {
+    float y[LANE_K];
+} lane_numbers;
+
+EXACT_INLINE void lane_load(const few_input *input, const kernel_place *at, const few_desk *desk,
+                            const float *stage, uint32_t row, uint32_t begin,
+                            lane_numbers *numbers) {
+    bool normed = input->norm.kind != CALL_NORM_NONE;
+    const float *lanes = desk->lanes + row * 32, *bias = input->norm.bias;
+    float mean = normed ? norm_mean(&input->norm, input->k, lanes) : 0.0f;
+    float scale = normed ? norm_scale(&input->norm, input->k, lanes) : 0.0f;
+    EACH_LANE(at, own) {
+        for (uint32_t j = 0; j < LANE_K; j++) {
+            uint32_t i = begin + lane * LANE_K + j;
+            float y = stage[i];
+            if (normed && i < input->k) {
+                y = (y - mean) * scale * desk->weight[i];
+                y = bias != NULL ? y + bias[i] : y;
+            }
+            numbers[own].y[j] = y;
+        }
+    }
+}
+
+/* The Hadamard transform of `count` numbers in blocks that are powers of two. */
+EXACT_INLINE void lane_rotate(const kernel_place *at, uint32_t count, lane_numbers *numbers) {
+    uint32_t size[OWN_LANES];
+    EACH_LANE(at, own) {
+        uint32_t begin;
+        size[own] = PREPARE_K;
+        if (count < PREPARE_K && lane * LANE_K < count)
+            rotate_block_of(lane * LANE_K, count, &begin, &size[own]);
+        float *y = numbers[own].y;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t half = 1; half < LANE_K; half *= 2)
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (uint32_t j = 0; j < LANE_K; j++)
+                if ((j & half) == 0) {
+                    float low = y[j], high = y[j + half];
+                    y[j] = low + high;
+                    y[j + half] = low - high;
+                }
+    }
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t mask = 1; mask < WARP; mask *= 2)
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t j = 0; j < LANE_K; j++) {
+            float mine[OWN_LANES], other[OWN_LANES];
+            EACH_LANE(at, own) {
+                mine[own] = numbers[own].y[j];
+            }
+            exchange_floats(mine, mask, other);
+            EACH_LANE(at, own)
+            if (mask * LANE_K < size[own])
+                numbers[own].y[j] =
+                    (lane & mask) == 0 ? mine[own] + other[own] : other[own] - mine[own];
+        }
+    EACH_LANE(at, own) {
+        for (uint32_t j = 0; j < LANE_K; j++)
+            numbers[own].y[j] =
+                lane * LANE_K < count ? numbers[own].y[j] * rotate_factor(size[own]) : 0.0f;
+    }
+}
+
+/* Scale and its inverse from the largest magnitude. */
+EXACT_INLINE float lane_scale(uint32_t most, float limit, float *inverse) {
+    float high = exact_float(most), scale = 0.0f;
+    *inverse = 0.0f;
+    if (!(high < 1e-30f)) {
+        scale = high / limit;
+        *inverse = most < 0x7f800000u ? limit / high : 0.0f;
+    }
+    return scale;
+}
+
+EXACT_INLINE uint32_t four_bytes(const int32_t *number) {
+    return (uint32_t)(uint8_t)number[0] | (uint32_t)(uint8_t)number[1] << 8 |
+           (uint32_t)(uint8_t)number[2] << 16 | (uint32_t)(uint8_t)number[3] << 24;
+}
+
+EXACT_INLINE void lane_put(int8_t *to, const int32_t *number) {
+    uint32_t *words = (uint32_t *)(void *)to;
+    words[0] = four_bytes(number);
+    words[1] = four_bytes(number + 4);
+}
+
+EXACT_INLINE void lane_quantise(const few_input *input, const kernel_place *at,
+                                const few_desk *desk, uint32_t row, uint32_t begin,
+                                const lane_numbers *numbers) {
+    bool rotated = input->form == CALL_A8R;
+    uint32_t most[OWN_LANES], sum[OWN_LANES], other[OWN_LANES];
+    EACH_LANE(at, own) {
+        most[own] = 0;
+        for (uint32_t j = 0; j < LANE_K; j++) {
+            uint32_t bits = exact_bits(numbers[own].y[j]) & 0x7fffffffu;
+            most[own] = bits > most[own] ? bits : most[own];
+        }
+    }
+    warp_highest(at, most, rotated ? 16 : 2);
+    EACH_LANE(at, own) {
+        uint32_t i = begin + lane * LANE_K;
+        float inverse, scale = lane_scale(most[own], rotated ? 127.0f : 32512.0f, &inverse);
+        int32_t number[LANE_K], low[LANE_K], all = 0;
+        for (uint32_t j = 0; j < LANE_K; j++) {
+            int32_t n = inverse == 0.0f ? 0 : exact_nearest(numbers[own].y[j] * inverse);
+            number[j] = rotated ? n : (n + (n < 0 ? -127 : 127)) / 255;
+            low[j] = n - 255 * number[j];
+            all += number[j];
+        }
+        sum[own] = (uint32_t)all;
+        lane_put(desk->number + row * desk->k + i, number);
+        if (!rotated)
+            lane_put(desk->low + row * desk->k + i, low);
+        if (lane % (rotated ? 32 : 4) == 0)
+            desk->scale[row * desk->scales + i / (rotated ? INPUT_K : 32)] = scale;
+    }
+    if (!rotated)
+        return;
+    exchange_words(sum, 1, other);
+    EACH_LANE(at, own)
+    if (lane % 2 == 0)
+        desk->sums[(row * desk->k + begin + lane * LANE_K) / 16] = (int32_t)(sum[own] + other[own]);
+}
+
+/* Staged rows, 256 k of a row at a time. */
+EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, const few_desk *desk,
+                             uint32_t first) {
+    uint32_t blocks = desk->k / INPUT_K, staged = input->rows - first;
+    staged = staged < input->together ? staged : input->together;
+    for (uint32_t u = warp_of(at); u < staged * blocks; u += warps_of(at)) {
+        uint32_t i = u / blocks, begin = u % blocks * INPUT_K;
+        lane_numbers numbers[OWN_LANES];
+        float *stage = desk->stage + i * desk->k;
+        lane_load(input, at, desk, stage, first + i, begin, numbers);
+        if (input->form == CALL_FLOAT) {
+            EACH_LANE(at, own) {
+                for (uint32_t j = 0; j < LANE_K; j++)
+                    stage[begin + lane * LANE_K + j] = numbers[own].y[j];
+            }
+            continue;
+        }
+        if (input->form == CALL_A8R) {
+            uint32_t left = (input->k + 15) / 16 * 16 - begin;
+            lane_rotate(at, left < INPUT_K ? left : INPUT_K, numbers);
+        }
+        lane_quantise(input, at, desk, first + i, begin, numbers);
+    }
+}
+
+/* What does not depend on the kernel in front. */
+EXACT_INLINE void input_early(const few_input *input, const kernel_place *at,
+                              const few_desk *desk) {
+    if (input->norm.kind != CALL_NORM_NONE)
+        copy_row(at, input->norm.weight, input->k, desk->weight);
+}
+
+EXACT_INLINE void input_make(const few_input *input, kernel_place *at, const few_desk *desk) {
+    for (uint32_t first = 0; first < input->rows; first += input->together) {
+        CUDA_EACH(at, input_stage(input, at, desk, first));
+        if (input->norm.kind == CALL_NORM_LAYER)
+            CUDA_EACH(at, input_sums(input, at, desk, first, false));
+        if (input->norm.kind != CALL_NORM_NONE)
+            CUDA_EACH(at, input_sums(input, at, desk, first, true));
+        CUDA_WARPS(at, input_warp(input, at, desk, first));
+    }
+}
+
+#endif
