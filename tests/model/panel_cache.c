@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@
 
 static const char *model_path;
 static char folder[4096];
-static char lines[8192]; /* what the cache has logged */
+static char lines[8192];                                       /* what the cache has logged */
+static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER; /* two models log at once */
 
 static int write_model(void **state) {
     (void)state;
@@ -37,8 +39,10 @@ static int write_model(void **state) {
 
 static void log_line(void *context, const char *line) {
     (void)context;
+    pthread_mutex_lock(&lines_lock);
     size_t used = strlen(lines);
     snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
+    pthread_mutex_unlock(&lines_lock);
 }
 
 static panel_cache_options options_of(uint64_t bytes_max) {
