@@ -88,7 +88,7 @@ AVO_MUST_USE avo_status file_write(const char *path, const void *data, size_t by
  * folder_writer_commit renames it, so that all of them appear at once. */
 typedef struct folder_writer {
     char path[4096];
-    char temporary[4096 + 32]; /* "": there is none */
+    char temporary[4096 + 32]; /* its path; empty if there is no such file */
     int held;                  /* open while `temporary` is there, or -1 */
 } folder_writer;
 

@@ -36,7 +36,7 @@ static const json_value *given(const json_value *root, const char *key) {
 
 static const chat_field fields[] = {
     CHAT_FIELDS(ROW, VALUE_ROW) /* */
-    /* What is asked: over HTTP the endpoint says how it is read. */
+    /* The prompt or the messages; over HTTP the endpoint reads them. */
     OWN_VALUE("messages"),
     OWN_VALUE("prompt"),
     OWN_VALUE("tokens"),

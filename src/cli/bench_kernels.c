@@ -156,7 +156,7 @@ static bool operations_there(const kernel_bench *kernels) {
         const char *from, *found;
         char names[128];
         limit_table table;
-        avo_error unknown; /* measuring says what is wrong with it */
+        avo_error unknown; /* ignored: measuring reports the same error */
         if (device_find(device_asked(kernels->isas[i], &from), &found, &unknown) != AVO_OK)
             continue;
         if (strcmp(found, "ref") == 0) {

@@ -44,8 +44,8 @@ typedef enum option_kind {
                              "NAME:PARAMETERS"; completion offers the words in `value` */
     OPTION_OPTIONAL_TEXT, /* const char *: "--telemetry" gives "", "--telemetry=FILE" gives FILE;
                              so does the next word where it ends as `value` does (".csv") */
-    OPTION_U32,      /* uint32_t in [minimum, maximum]; with value "N|auto" auto is 0, and where
-                        minimum is below 0, so is what is below it */
+    OPTION_U32,           /* uint32_t in [minimum, maximum]; with value "N|auto" auto is 0; if
+                             minimum is below 0, negative numbers become 0 */
     OPTION_U64,      /* uint64_t; below 0 the two's complement, but −1 is 0, as in requests */
     OPTION_NUMBER,   /* double in [minimum, maximum] */
     OPTION_TEXT_LIST /* option_list: may be repeated */
