@@ -62,6 +62,12 @@ def chat_model_path(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def endless_model_path(tmp_path_factory):
+    """The same with room for answers of minutes: what ends one early was not the machine's load."""
+    return chat_model.write_random_model(tmp_path_factory.mktemp("endless"), context=131072)
+
+
+@pytest.fixture(scope="session")
 def adapter_paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
     return [write_adapter(folder / f"adapter{seed}", seed) for seed in (1, 2)]

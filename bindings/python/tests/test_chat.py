@@ -69,11 +69,12 @@ def test_stream(chat):
     assert list(words) == [] and words.result().new_tokens == 8
 
 
-def test_a_stream_that_is_left_is_cancelled(chat):
-    stream = chat.chat(SAID, max_tokens=1000, ignore_eos=True, stream=True)
-    next(stream)
-    stream.close()
-    assert stream.result().finish == "cancelled" and list(stream) == []
+def test_a_stream_that_is_left_is_cancelled(endless_model_path):
+    with avocet.Model(endless_model_path) as model:
+        stream = model.chat(SAID, max_tokens=130000, ignore_eos=True, stream=True)
+        next(stream)
+        stream.close()
+        assert stream.result().finish == "cancelled" and list(stream) == []
 
 
 def test_response_formats(chat):
@@ -151,9 +152,9 @@ def test_wrong_arguments(chat, model):
         model.chat(SAID)
 
 
-def test_what_was_opened_is_closed(chat_model_path):
-    model = avocet.Model(chat_model_path)
-    stream = model.chat(SAID, max_tokens=1000, ignore_eos=True, stream=True)
+def test_what_was_opened_is_closed(endless_model_path):
+    model = avocet.Model(endless_model_path)
+    stream = model.chat(SAID, max_tokens=130000, ignore_eos=True, stream=True)
     next(stream)
     model.close()
     assert stream.result().finish == "cancelled"
