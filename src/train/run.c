@@ -264,17 +264,6 @@ static avo_status run_all(train_run_state *run, train_summary *summary, arena *a
     return status;
 }
 
-static void state_init(train_run_state *run, const avo_model *model,
-                       const train_run_options *options, avo_error *error) {
-    *run = (train_run_state){.options = options,
-                             .allocator = options->allocator,
-                             .model = model,
-                             .own_settings = options->settings,
-                             .record = {.descriptor = -1},
-                             .error = error};
-    run->settings = &run->own_settings;
-}
-
 avo_status train_run(const avo_model *model, const train_run_options *options,
                      train_summary *summary, avo_error *error) {
     arena arena;
@@ -282,7 +271,7 @@ avo_status train_run(const avo_model *model, const train_run_options *options,
     float_mode mode;
     uint64_t begin = clock_now_ns();
     *summary = (train_summary){.best = NAN};
-    state_init(&run, model, options, error);
+    run_init(&run, model, options, error);
     arena_init(&arena, options->allocator, SIZE_MAX);
     float_mode_enter(&mode);
     avo_status status = run_all(&run, summary, &arena);

@@ -75,9 +75,8 @@ typedef struct train_preview {
     double tokens_per_step;
     double seconds_per_step; /* as measured on the first samples; RL: NAN, not measured */
 } train_preview;
-/* Reads the data, opens everything and, where `measure`, computes one pass forward and backward.
- * Writes nothing. `sample` (may be NULL) gets the tokens of the first sample, valid during the
- * call. */
+/* Reads the data, opens everything and computes one pass forward and backward. Writes nothing.
+ * `sample` (may be NULL) gets the tokens of the first sample, valid during the call. */
 AVO_MUST_USE avo_status train_dry_run(const avo_model *model, const train_run_options *options,
                                       train_preview *preview,
                                       void (*sample)(void *context, const train_sample *sample),

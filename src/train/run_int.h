@@ -81,5 +81,10 @@ void run_log(const train_run_state *run, const char *format, ...)
 /* Opens data, core and optimizer; a failure leaves what is open to run_close. */
 AVO_MUST_USE avo_status run_open(train_run_state *run);
 void run_close(train_run_state *run);
+/* What those of a run are opened with. */
+void run_core_options(const train_run_state *run, train_core_options *options);
+void run_optimizer_options(const train_run_state *run, optimizer_options *options);
+void run_init(train_run_state *run, const avo_model *model, const train_run_options *options,
+              avo_error *error);
 
 #endif

@@ -145,30 +145,51 @@ static avo_status choose_steps(train_run_state *run) {
 
 /* ---- Core and optimizer ---- */
 
-static avo_status open_core(train_run_state *run) {
+void run_core_options(const train_run_state *run, train_core_options *options) {
     static const char *const all[] = {"all-linear"};
     const train_settings *s = run->settings;
-    train_core_options options = {.allocator = run->allocator,
-                                  .method = s->full ? TRAIN_FULL : TRAIN_LORA,
-                                  .rank = s->rank,
-                                  .alpha = s->alpha,
-                                  .rslora = s->rslora,
-                                  .dora = s->dora,
-                                  .targets = s->targets.count > 0 ? s->targets.items : all,
-                                  .target_count = s->targets.count > 0 ? s->targets.count : 1,
-                                  .resume = s->adapter,
-                                  .seed = s->seed,
-                                  .bfloat16 = s->bf16,
-                                  .rows_max = run->rows_max,
-                                  .sequences_max = run->sequences_max,
-                                  .context_max = run->context_max,
-                                  .engine = run->options->engine};
-    options.engine.threads = s->threads;
-    if (options.engine.speculate == NULL)
-        options.engine.speculate = "off";
+    *options = (train_core_options){.allocator = run->allocator,
+                                    .method = s->full ? TRAIN_FULL : TRAIN_LORA,
+                                    .rank = s->rank,
+                                    .alpha = s->alpha,
+                                    .rslora = s->rslora,
+                                    .dora = s->dora,
+                                    .targets = s->targets.count > 0 ? s->targets.items : all,
+                                    .target_count = s->targets.count > 0 ? s->targets.count : 1,
+                                    .resume = s->adapter,
+                                    .seed = s->seed,
+                                    .bfloat16 = s->bf16,
+                                    .rows_max = run->rows_max,
+                                    .sequences_max = run->sequences_max,
+                                    .context_max = run->context_max,
+                                    .engine = run->options->engine};
+    options->engine.threads = s->threads;
+    if (options->engine.speculate == NULL)
+        options->engine.speculate = "off";
+}
+
+static avo_status open_core(train_run_state *run) {
+    train_core_options options;
+    run_core_options(run, &options);
     AVO_TRY(train_core_open(run->model, &options, &run->core, run->error));
     run->parameters = train_core_parameters(run->core);
     return AVO_OK;
+}
+
+void run_optimizer_options(const train_run_state *run, optimizer_options *options) {
+    const train_settings *s = run->settings;
+    *options = (optimizer_options){.allocator = run->allocator,
+                                   .team = run->team,
+                                   .kind = strcmp(s->optimizer, "muon") == 0 ? OPTIMIZER_MUON
+                                                                             : OPTIMIZER_ADAMW,
+                                   .beta1 = s->beta1,
+                                   .beta2 = s->beta2,
+                                   .epsilon = s->epsilon,
+                                   .weight_decay = s->weight_decay,
+                                   .clip = s->clip,
+                                   .lora_plus = s->lora_plus,
+                                   .momentum = 0.95,
+                                   .muon_rate = s->lr > 0.0 ? s->muon_lr / s->lr : 0.0};
 }
 
 /* Processors that this process may run on. */
@@ -180,21 +201,10 @@ static uint32_t processors(void) {
 }
 
 static avo_status open_optimizer(train_run_state *run) {
-    const train_settings *s = run->settings;
-    uint32_t threads = s->threads > 0 ? s->threads : processors();
+    uint32_t wanted = run->settings->threads, threads = wanted > 0 ? wanted : processors();
     AVO_TRY(team_open(run->allocator, threads, &run->team, run->error));
-    optimizer_options options = {.allocator = run->allocator,
-                                 .team = run->team,
-                                 .kind = strcmp(s->optimizer, "muon") == 0 ? OPTIMIZER_MUON
-                                                                           : OPTIMIZER_ADAMW,
-                                 .beta1 = s->beta1,
-                                 .beta2 = s->beta2,
-                                 .epsilon = s->epsilon,
-                                 .weight_decay = s->weight_decay,
-                                 .clip = s->clip,
-                                 .lora_plus = s->lora_plus,
-                                 .momentum = 0.95,
-                                 .muon_rate = s->lr > 0.0 ? s->muon_lr / s->lr : 0.0};
+    optimizer_options options;
+    run_optimizer_options(run, &options);
     return optimizer_open(&options, run->parameters, &run->optimizer, run->error);
 }
 
@@ -233,4 +243,15 @@ void run_close(train_run_state *run) {
     train_core_close(run->core);
     train_data_close(run->valid);
     train_data_close(run->data);
+}
+
+void run_init(train_run_state *run, const avo_model *model, const train_run_options *options,
+              avo_error *error) {
+    *run = (train_run_state){.options = options,
+                             .allocator = options->allocator,
+                             .model = model,
+                             .own_settings = options->settings,
+                             .record = {.descriptor = -1},
+                             .error = error};
+    run->settings = &run->own_settings;
 }
