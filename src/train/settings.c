@@ -208,9 +208,6 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "loss is %s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
                            s->loss);
-    if (s->rewards.count == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "missing reward: such as contains:dog, exact_match or command:PROGRAM");
     if (s->weights.count > 0 && s->weights.count != s->rewards.count)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "%u values of reward-weight for %u rewards, must be as many",

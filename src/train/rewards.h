@@ -1,0 +1,25 @@
+/* The rewards of a run: those that a program adds, and those that its settings describe
+ * (eval/reward.h). */
+#ifndef AVO_TRAIN_REWARDS_H
+#define AVO_TRAIN_REWARDS_H
+
+#include "train/run.h"
+
+#define TRAIN_REWARDS_MAX (2 * TRAIN_LIST_MAX)
+
+typedef struct train_rewards {
+    const avo_allocator *allocator;
+    train_reward items[TRAIN_REWARDS_MAX];
+    size_t count;
+    struct reward *opened[TRAIN_LIST_MAX];
+    size_t opened_count;
+} train_rewards;
+
+AVO_MUST_USE avo_status train_rewards_add(train_rewards *rewards, const train_reward *reward,
+                                          avo_error *error);
+/* Opens those of the settings; without any it does nothing. */
+AVO_MUST_USE avo_status train_rewards_open(train_rewards *rewards, const avo_model *model,
+                                           const train_settings *settings, avo_error *error);
+void train_rewards_close(train_rewards *rewards);
+
+#endif
