@@ -2,7 +2,7 @@
  * with z = scale·q·k, s = z or cap·tanh(z/cap), p = softmax(s) over the positions that a row sees:
  *
  *   o = Σ p·v
- *   dv += p·do     dp = do·v     ds = p·(dp − do·o)     dz = ds·(1 − (s/cap)²)
+ *   dv += p·do     dp = do·v     ds = p·(dp − Σ p·dp)     dz = ds·(1 − (s/cap)²)
  *   dq = scale·Σ dz·k            dk += scale·Σ dz·q
  *
  * Queries are taken in blocks, for all heads of one sequence at a time; the block's size depends on
@@ -253,17 +253,14 @@ static float dot(const float *a, const float *b, size_t count) {
 static void dscore_rows(void *context, size_t first, size_t last) {
     const attention_block *block = context;
     const train_buffers *b = &block->core->buffers;
-    uint32_t size = block->layer->head_size;
     bool capped = block->layer->attention_softcap > 0.0f;
     for (size_t item = first; item < last; item++) {
-        size_t row = item % block->rows;
-        size_t at = query_at(block, (uint32_t)(item / block->rows)) + row * query_stride(block);
         float *d = b->dscores + item * block->keys;
         const float *p = b->scores + item * block->keys;
         const float *slope = capped ? b->slopes + item * block->keys : NULL;
-        float mean = dot(b->dattended + at, b->attended + at, size);
         size_t begin, end;
-        seen_by(block, row, &begin, &end);
+        seen_by(block, item % block->rows, &begin, &end);
+        float mean = dot(p + begin, d + begin, end - begin);
         memset(d, 0, begin * sizeof(float));
         for (size_t i = begin; i < end; i++)
             d[i] = p[i] * (d[i] - mean);

@@ -114,6 +114,39 @@ def saved_name(name):
         else name.split(".default")[0]
 
 
+class InDouble:
+    """Models compute parts in float32 whatever their type is (softmax, norms, angles): all of it
+    stays in float64 here. Rows of padding tokens get gradients like all others."""
+
+    def __enter__(self):
+        self.to, self.float, self.softmax = torch.Tensor.to, torch.Tensor.float, \
+            torch.nn.functional.softmax
+        own = self
+
+        def to(tensor, *args, **more):
+            if tensor.dtype == torch.float64 and torch.float32 in [*args, *more.values()]:
+                return tensor
+            return own.to(tensor, *args, **more)
+
+        def softmax(tensor, dim=None, dtype=None, **more):
+            return own.softmax(tensor, dim=dim, **more)
+        torch.Tensor.to = to
+        torch.Tensor.float = lambda tensor: own.to(tensor, torch.float64)
+        torch.nn.functional.softmax = softmax
+
+    def __exit__(self, *_):
+        torch.Tensor.to, torch.Tensor.float = self.to, self.float
+        torch.nn.functional.softmax = self.softmax
+
+
+def prepare(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
+        if hasattr(module, "inv_freq"):
+            module.inv_freq = module.inv_freq.to(torch.float64)
+
+
 def make(name, base, method, options):
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -126,7 +159,9 @@ def make(name, base, method, options):
         for parameter in model.parameters():
             parameter.requires_grad_(True)
     tokens = torch.tensor(ids.astype(numpy.int64))[None]
-    logits = model(tokens, use_cache=False).logits[0]
+    prepare(model)
+    with InDouble():
+        logits = model(tokens, use_cache=False).logits[0]
     every = torch.log_softmax(logits.to(torch.float64), -1)
     logprobs = every[:-1].gather(1, tokens[0, 1:, None])[:, 0]
     (coefficients(len(ids)) * logprobs).sum().backward()
