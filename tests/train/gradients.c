@@ -128,7 +128,8 @@ static double parameter_error(const model_source *oracle, const train_parameter 
         size_t at = all <= SAMPLE ? i : i * all / SAMPLE;
         most = fmax(most, fabs((double)parameter->gradient[at] - (double)wanted[i]));
     }
-    return most / fmax(largest_of(oracle, parameter), 1e-6 * largest);
+    double own = largest_of(oracle, parameter);
+    return most / (own < 1e-9 * largest ? largest : own);
 }
 
 static void check(const gradient_case *c) {

@@ -66,7 +66,7 @@ def set_numbers(model, folder):
         if "lora_magnitude" in name:
             parameter.data *= 1 + 0.1 * draw(folder + name, tuple(parameter.shape))
         elif "lora_" in name:
-            parameter.data = 0.2 * draw(folder + name, tuple(parameter.shape))
+            parameter.data = 0.1 * draw(folder + name, tuple(parameter.shape))
         else:
             continue
         parameter.data = parameter.data.to(torch.bfloat16).to(torch.float64)
