@@ -4,6 +4,7 @@
 #ifndef AVO_DEVICE_CPU_ISA_H
 #define AVO_DEVICE_CPU_ISA_H
 
+#include "device/cpu/gemm/kernels.h"
 #include "device/cpu/limits.h"
 #include "device/cpu/ops.h"
 #include "device/logits.h"
@@ -18,6 +19,7 @@ typedef struct instruction_set {
     /* `ops` as processors get it that lack something which it uses where it is there (AVX-VNNI);
      * NULL: it is the same on all. Tests hold both to the same bits. */
     void (*ops_least)(op_table *table);
+    void (*gemm)(gemm_kernels *kernels); /* NULL: no faster than those before it */
 } instruction_set;
 
 /* Those whose folders were compiled exist. */

@@ -1,0 +1,59 @@
+/* General matrix products (device/cpu/gemm.h): tiles of 14 rows and 32 columns, 28 sums, two
+ * vectors of B and a number of A in 31 registers. For each k, 28 fma wait for 16 loads.
+ *
+ * Measured by `avocet bench --kernels --op gemm`. */
+#include "device/cpu/avx512/vec16.h"
+
+#define GEMM_ROWS   14
+#define GEMM_STRIPS 2
+#include "device/cpu/avx512/transpose.h"
+#include "device/cpu/lanes/gemm.h"
+
+#define ROWS_CASE(count)                                                                           \
+    case count:                                                                                    \
+        strips == 1 ? gemm_lanes_tile(count, 1, t) : gemm_lanes_tile(count, 2, t);                 \
+        return;
+
+static void avx512_tile(const gemm_tile *t) {
+    const int strips = t->columns > LANES ? 2 : 1;
+    switch (t->rows) {
+        ROWS_CASE(1)
+        ROWS_CASE(2)
+        ROWS_CASE(3)
+        ROWS_CASE(4)
+        ROWS_CASE(5)
+        ROWS_CASE(6)
+        ROWS_CASE(7)
+        ROWS_CASE(8)
+        ROWS_CASE(9)
+        ROWS_CASE(10)
+        ROWS_CASE(11)
+        ROWS_CASE(12)
+        ROWS_CASE(13)
+        ROWS_CASE(14)
+    }
+}
+
+static void avx512_transpose(const float *from, size_t from_stride, size_t rows, size_t columns,
+                             float *to, size_t to_stride) {
+    for (size_t i = 0; i < rows; i += 16)
+        for (size_t j = 0; j < columns; j += 16) {
+            size_t high = rows - i < 16 ? rows - i : 16, wide = columns - j < 16 ? columns - j : 16;
+            block16 x;
+            for (size_t r = 0; r < 16; r++)
+                x[r] = r < high ? _mm512_maskz_loadu_epi32(first_lanes(wide),
+                                                           from + (i + r) * from_stride + j)
+                                : _mm512_setzero_si512();
+            transpose(x);
+            for (size_t r = 0; r < wide; r++)
+                _mm512_mask_storeu_epi32(to + (j + r) * to_stride + i, first_lanes(high), x[r]);
+        }
+}
+
+void gemm_kernels_avx512(gemm_kernels *kernels) {
+    kernels->name = "avx512";
+    kernels->rows = GEMM_ROWS;
+    kernels->strips = GEMM_STRIPS;
+    kernels->tile = avx512_tile;
+    kernels->transpose = avx512_transpose;
+}
