@@ -116,36 +116,13 @@ avo_status train_show_run(train_call *call, const avo_model *model) {
 typedef struct sample_text {
     const avo_model *model;
     buffer text; /* of the sample, with counted parts between markers */
+    avo_status status;
+    avo_error *error;
 } sample_text;
-
-static avo_status add_span(sample_text *s, const train_tokens *tokens, uint32_t begin,
-                           uint32_t end) {
-    size_t bytes = 0;
-    uint32_t flags = AVO_TOKENIZE_SPECIAL | AVO_TOKENIZE_CONTINUE;
-    bool counts = tokens->wanted != NULL && tokens->wanted[begin] != 0;
-    avo_status status =
-        avo_detokenize(s->model, tokens->tokens + begin, end - begin, flags, NULL, 0, &bytes, NULL);
-    if (status != AVO_OK && status != AVO_ERROR_LIMIT)
-        return status;
-    AVO_TRY(buffer_append_text(&s->text, counts ? "⟦" : ""));
-    AVO_TRY(buffer_reserve(&s->text, bytes + 1));
-    AVO_TRY(avo_detokenize(s->model, tokens->tokens + begin, end - begin, flags,
-                           s->text.data + s->text.size, bytes, &bytes, NULL));
-    s->text.size += bytes;
-    return buffer_append_text(&s->text, counts ? "⟧" : "");
-}
 
 static void take_sample(void *context, const train_sample *sample) {
     sample_text *s = context;
-    const train_tokens *tokens = &sample->text;
-    for (uint32_t begin = 0, end; begin < tokens->count; begin = end) {
-        uint8_t counts = tokens->wanted != NULL ? tokens->wanted[begin] : 0;
-        for (end = begin + 1; end < tokens->count; end++)
-            if ((tokens->wanted != NULL ? tokens->wanted[end] : 0) != counts)
-                break;
-        if (add_span(s, tokens, begin, end) != AVO_OK)
-            return;
-    }
+    s->status = train_data_show(s->model, sample->text, "⟦", "⟧", &s->text, s->error);
 }
 
 static avo_status print_preview_json(const train_call *call, const train_preview *p,
@@ -199,12 +176,13 @@ static void print_preview(const train_preview *p, text_view sample) {
 
 avo_status train_show_preview(train_call *call, const avo_model *model) {
     train_preview preview;
-    sample_text sample = {.model = model};
+    sample_text sample = {.model = model, .error = &call->error};
     call->options.log = log_line;
     buffer_init(&sample.text, NULL, (size_t)64 << 20);
     avo_status status =
         train_dry_run(model, &call->options, &preview, take_sample, &sample, &call->error);
     cli_progress_end();
+    AVO_THEN(status, sample.status);
     if (status == AVO_OK && call->json)
         status = print_preview_json(call, &preview, buffer_text(&sample.text));
     else if (status == AVO_OK)

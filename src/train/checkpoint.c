@@ -187,7 +187,7 @@ static avo_status fill(const checkpoint_run *run, const char *folder, const chec
     AVO_TRY(output_write(run->model, run->settings, run->parameters, folder, error));
     AVO_TRY(file_join(path, sizeof(path), folder, MOMENTS_FILE, error));
     AVO_TRY(output_write_arrays(path, next_moment, run->optimizer, error));
-    AVO_TRY(record_write_state(record, folder, trainer, error));
+    AVO_TRY(train_record_write_state(record, folder, trainer, error));
     return write_state(run, state, folder, error);
 }
 

@@ -43,8 +43,8 @@ static avo_status take_history(train_record *r, const json_value *lines, buffer 
     return AVO_OK;
 }
 
-avo_status record_open(const avo_allocator *allocator, const char *folder,
-                       const json_value *log_history, train_record *r, avo_error *error) {
+avo_status train_record_open(const avo_allocator *allocator, const char *folder,
+                             const json_value *log_history, train_record *r, avo_error *error) {
     buffer file;
     *r = (train_record){.allocator = allocator, .descriptor = -1, .best = NAN};
     buffer_init(&r->history, allocator, RECORD_HISTORY_MAX);
@@ -61,11 +61,11 @@ avo_status record_open(const avo_allocator *allocator, const char *folder,
                 status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", r->path, strerror(errno));
     }
     if (status != AVO_OK)
-        record_close(r);
+        train_record_close(r);
     return status;
 }
 
-void record_close(train_record *r) {
+void train_record_close(train_record *r) {
     if (r->descriptor >= 0)
         (void)close(r->descriptor);
     r->descriptor = -1;
@@ -73,7 +73,7 @@ void record_close(train_record *r) {
     buffer_free(&r->line);
 }
 
-json_writer *record_begin(train_record *r) {
+json_writer *train_record_begin(train_record *r) {
     r->line.size = 0;
     r->writer = json_writer_of(&r->line);
     json_object_begin(&r->writer);
@@ -94,7 +94,7 @@ static avo_status append(const train_record *r, avo_error *error) {
     return AVO_OK;
 }
 
-avo_status record_end(train_record *r, const char **line, avo_error *error) {
+avo_status train_record_end(train_record *r, const char **line, avo_error *error) {
     json_end(&r->writer);
     avo_status status = json_writer_status(&r->writer);
     if (status != AVO_OK)
@@ -126,8 +126,8 @@ static void write_best(const train_record *r, json_writer *w) {
         json_member_null(w, "best_global_step");
 }
 
-avo_status record_write_state(const train_record *r, const char *folder, const record_state *state,
-                              avo_error *error) {
+avo_status train_record_write_state(const train_record *r, const char *folder,
+                                    const record_state *state, avo_error *error) {
     char path[4200];
     buffer text;
     AVO_TRY(file_join(path, sizeof(path), folder, "trainer_state.json", error));
@@ -163,7 +163,7 @@ avo_status record_write_state(const train_record *r, const char *folder, const r
 
 /* ---- curves.svg ---- */
 
-avo_status record_write_curves(const train_record *r, const char *folder, avo_error *error) {
+avo_status train_record_write_curves(const train_record *r, const char *folder, avo_error *error) {
     char path[4200];
     arena arena;
     json_value lines;

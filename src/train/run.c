@@ -65,12 +65,12 @@ static double epoch_at(const train_run_state *run, uint64_t step) {
 
 static avo_status write_metrics(train_run_state *run, uint64_t step, const train_metrics *metrics,
                                 const char **line) {
-    json_writer *w = record_begin(&run->record);
+    json_writer *w = train_record_begin(&run->record);
     for (uint32_t i = 0; i < metrics->count; i++)
         json_member_number(w, metrics->items[i].name, metrics->items[i].value);
     json_member_number(w, "epoch", epoch_at(run, step));
     json_member_u64(w, "step", step);
-    return record_end(&run->record, line, run->error);
+    return train_record_end(&run->record, line, run->error);
 }
 
 static record_state trainer_state(const train_run_state *run) {
@@ -108,8 +108,8 @@ static avo_status save(train_run_state *run) {
     run->state.best = run->record.best;
     run->state.best_step = run->record.best_step;
     AVO_TRY(checkpoint_write(&run_of, output, &run->state, &run->record, &trainer, run->error));
-    AVO_TRY(record_write_state(&run->record, output, &trainer, run->error));
-    AVO_TRY(record_write_curves(&run->record, output, run->error));
+    AVO_TRY(train_record_write_state(&run->record, output, &trainer, run->error));
+    AVO_TRY(train_record_write_curves(&run->record, output, run->error));
     if (run->settings->full && run->state.step < run->steps)
         return AVO_OK; /* the checkpoint has the model; once is enough while it changes */
     return output_write(run->model, run->settings, run->parameters, output, run->error);
@@ -146,7 +146,7 @@ static avo_status begin(train_run_state *run, arena *arena) {
     } else if (run->options->resume) {
         run_log(run, "%s has no checkpoint yet: beginning at step 1", output);
     }
-    AVO_TRY(record_open(run->allocator, output, history, &run->record, run->error));
+    AVO_TRY(train_record_open(run->allocator, output, history, &run->record, run->error));
     run->record.best = run->state.best;
     run->record.best_step = run->state.best_step;
     return AVO_OK;
@@ -254,7 +254,7 @@ static avo_status run_all(train_run_state *run, train_summary *summary, arena *a
     summary->loss = run->loss;
     summary->best = run->record.best;
     summary->best_step = run->record.best_step;
-    record_close(&run->record);
+    train_record_close(&run->record);
     if (status == AVO_OK && run->state.step < run->steps)
         return status_fail(run->error, AVO_ERROR_CANCELLED,
                            "stopped after step %llu of %llu; the checkpoint in %s continues with "
