@@ -63,9 +63,6 @@ static avo_status rl_open(train_run_state *run) {
     arena_init(&s->arena, run->allocator, SIZE_MAX);
     arena_init(&s->texts, run->allocator, SIZE_MAX);
     run->task_state = s;
-    if (run->options->reward_count == 0)
-        return status_fail(run->error, AVO_ERROR_ARGUMENT,
-                           "missing reward: such as contains:dog, exact_match or command:PROGRAM");
     return take_arrays(run, s);
 }
 

@@ -56,6 +56,9 @@ static avo_status open_split(train_run_state *run, const char *path, const char 
 static avo_status open_data(train_run_state *run) {
     const train_settings *s = run->settings;
     avo_model_info model = AVO_MODEL_INFO_INIT;
+    if (s->task == TRAIN_RL && run->options->reward_count == 0)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "missing reward: such as contains:dog, exact_match or command:PROGRAM");
     avo_model_describe(run->model, &model);
     if (s->context > model.context)
         return status_fail(run->error, AVO_ERROR_ARGUMENT, "context is %u, the model's is %u",
