@@ -5,7 +5,6 @@
 #include "train/core_int.h"
 
 #include "base/checked.h"
-#include "base/mathf.h"
 
 #include <string.h>
 
@@ -29,10 +28,9 @@ static void logit_rows(void *context, size_t begin, size_t end) {
         const train_want *want = chunk->want[row];
         const float *z = chunk->logits[row];
         float *d = chunk->core->buffers.logits + row * view->vocabulary;
-        float log_sum = (float)want->log_sum, c = chunk->coefficient[row];
-        for (uint32_t i = 0; i < view->vocabulary; i++)
-            d[i] = -c * math_exp((z[i] - want->highest) - log_sum);
-        d[want->next] += c;
+        gradient_logits of = {want->highest, (float)want->log_sum, chunk->coefficient[row]};
+        chunk->core->loops->logits_back(&of, z, view->vocabulary, d);
+        d[want->next] += of.coefficient;
         for (uint32_t i = 0; cap > 0.0f && i < view->vocabulary; i++)
             d[i] *= 1.0f - (z[i] / cap) * (z[i] / cap);
         for (uint32_t i = 0; view->logit_scale != 1.0f && i < view->vocabulary; i++)

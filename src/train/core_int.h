@@ -8,6 +8,7 @@
 #include "base/region.h"
 #include "base/team.h"
 #include "device/cpu/gemm.h"
+#include "device/gradients.h"
 #include "engine/engine.h"
 #include "model/model.h"
 #include "train/core.h"
@@ -135,6 +136,7 @@ struct train_core {
     avo_batch *batch;
     team *team;
     gemm *gemm;
+    const gradient_loops *loops;
     gemm_precision precision;
     train_model net;
     model_view view; /* that net.view points at */
