@@ -62,6 +62,7 @@ typedef struct train_model {
     uint32_t first;                /* lowest layer of which something is trained; layers: none */
     bool input;                    /* something before the first layer is trained */
     bool head_trained;             /* something behind the last layer is */
+    bool tied;                     /* head and embedding are one matrix, which is trained */
 } train_model;
 
 /* ---- The rows of a call ---- */

@@ -180,7 +180,7 @@ static void check(const gradient_case *c) {
             print_message("    %.1e %s\n", found, parameters->item[i].name);
         if (!(found <= most))
             most = found;
-        if (!(found <= fmax(BOUND, 2.0 * figure_of(oracle, &parameters->item[i], "single"))))
+        if (!(found <= fmax(BOUND, 4.0 * figure_of(oracle, &parameters->item[i], "single"))))
             worst = parameters->item[i].name;
     }
     print_message("  %-20s logprobs %.1e, gradients %.1e %s\n", c->name, scored, most, worst);
