@@ -188,29 +188,6 @@ static void seen_by(const attention_block *block, size_t row, size_t *begin, siz
     *end = position + 1 - block->key;
 }
 
-static float largest_of(const float *x, size_t count) {
-    float largest = x[0];
-    for (size_t i = 1; i < count; i++)
-        largest = x[i] > largest ? x[i] : largest;
-    return largest;
-}
-
-static void softmax_row(float *s, size_t count) {
-    float largest = largest_of(s, count);
-    float lanes[16] = {0};
-    size_t i = 0;
-    for (; i < count; i++)
-        s[i] = math_exp(s[i] - largest);
-    for (i = 0; i + 16 <= count; i += 16)
-        for (int lane = 0; lane < 16; lane++)
-            lanes[lane] += s[i + (size_t)lane];
-    for (; i < count; i++)
-        lanes[i % 16] += s[i];
-    float scale = 1.0f / math_sum16(lanes);
-    for (i = 0; i < count; i++)
-        s[i] *= scale;
-}
-
 /* z → s, and where `slopes` is given the derivative. */
 static void cap_row(float *z, size_t count, float cap, float *slopes) {
     for (size_t i = 0; i < count; i++) {
@@ -232,21 +209,10 @@ static void softmax_rows(void *context, size_t first, size_t last) {
         seen_by(block, item % block->rows, &begin, &end);
         if (cap > 0.0f)
             cap_row(s + begin, end - begin, cap, b->slopes + item * block->keys + begin);
-        softmax_row(s + begin, end - begin);
+        block->core->loops->softmax(s + begin, end - begin);
         memset(s, 0, begin * sizeof(float));
         memset(s + end, 0, (block->keys - end) * sizeof(float));
     }
-}
-
-static float dot(const float *a, const float *b, size_t count) {
-    float lanes[16] = {0};
-    size_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        for (int lane = 0; lane < 16; lane++)
-            lanes[lane] += a[i + (size_t)lane] * b[i + (size_t)lane];
-    for (; i < count; i++)
-        lanes[i % 16] += a[i] * b[i];
-    return math_sum16(lanes);
 }
 
 /* dp → dz */
@@ -260,10 +226,8 @@ static void dscore_rows(void *context, size_t first, size_t last) {
         const float *slope = capped ? b->slopes + item * block->keys : NULL;
         size_t begin, end;
         seen_by(block, item % block->rows, &begin, &end);
-        float mean = dot(p + begin, d + begin, end - begin);
         memset(d, 0, begin * sizeof(float));
-        for (size_t i = begin; i < end; i++)
-            d[i] = p[i] * (d[i] - mean);
+        block->core->loops->softmax_back(p + begin, end - begin, d + begin);
         for (size_t i = begin; capped && i < end; i++)
             d[i] *= slope[i];
         memset(d + end, 0, (block->keys - end) * sizeof(float));

@@ -5,7 +5,6 @@
 #include "train/core_int.h"
 
 #include "base/checked.h"
-#include "base/mathf.h"
 
 #include <string.h>
 
@@ -29,10 +28,9 @@ static void logit_rows(void *context, size_t begin, size_t end) {
         const train_want *want = chunk->want[row];
         const float *z = chunk->logits[row];
         float *d = chunk->core->buffers.logits + row * view->vocabulary;
-        float log_sum = (float)want->log_sum, c = chunk->coefficient[row];
-        for (uint32_t i = 0; i < view->vocabulary; i++)
-            d[i] = -c * math_exp((z[i] - want->highest) - log_sum);
-        d[want->next] += c;
+        gradient_logits of = {want->highest, (float)want->log_sum, chunk->coefficient[row]};
+        chunk->core->loops->logits_back(&of, z, view->vocabulary, d);
+        d[want->next] += of.coefficient;
         for (uint32_t i = 0; cap > 0.0f && i < view->vocabulary; i++)
             d[i] *= 1.0f - (z[i] / cap) * (z[i] / cap);
         for (uint32_t i = 0; view->logit_scale != 1.0f && i < view->vocabulary; i++)
@@ -55,9 +53,13 @@ static avo_status take_logits(head_chunk *chunk, avo_error *error) {
     return AVO_OK;
 }
 
+/* What a walk over the head computes. Where head and embedding are one matrix, both of whose
+ * gradients are summed sequence by sequence, the head's part waits for the embedding's. */
+typedef enum head_pass { HEAD_ALL, HEAD_INPUT, HEAD_WEIGHT } head_pass;
+
 /* The chunk's rows of hidden states behind the last layer → the derivative by them. Buffers of
  * the layers serve, since none is being computed. */
-static void head_back(head_chunk *chunk, const float *hidden) {
+static void head_back(head_chunk *chunk, head_pass pass, const float *hidden) {
     train_core *core = chunk->core;
     train_model *net = &core->net;
     train_buffers *b = &core->buffers;
@@ -73,11 +75,16 @@ static void head_back(head_chunk *chunk, const float *hidden) {
     if (projected)
         train_linears(core, &project);
     float *low = b->low + (size_t)ADAPTER_HEAD * core->options.rows_max * core->rank;
-    train_group head = {.use = {{&net->head, NULL, b->logits, low}},
+    train_linear frozen = {.base = net->head.base};
+    train_group head = {.use = {{pass == HEAD_INPUT ? &frozen : &net->head, NULL, b->logits, low}},
                         .count = 1,
                         .x = projected ? b->projected : b->normed,
                         .rows = rows};
     train_low(core, &head);
+    if (pass == HEAD_WEIGHT) {
+        train_linears_backward(core, &head, &all, 1, NULL, false);
+        return;
+    }
     train_linears_backward(core, &head, &all, 1, projected ? b->after : b->width_a, false);
     if (projected)
         train_linears_backward(core, &project, &all, 1, b->width_a, false);
@@ -87,26 +94,32 @@ static void head_back(head_chunk *chunk, const float *hidden) {
                width * sizeof(float));
 }
 
-static avo_status head_backward(train_core *core, const float *coefficients, avo_error *error) {
-    const train_call *call = &core->call;
+/* The next chunk of wants from *at on, before `end`; false: there are none with coefficients. */
+static bool next_chunk(head_chunk *chunk, const float *coefficients, uint32_t *at, uint32_t end) {
+    const train_call *call = &chunk->core->call;
+    chunk->count = 0;
+    for (; *at < end && chunk->count < TRAIN_HEAD_ROWS; (*at)++) {
+        const train_want *want = &call->want[*at];
+        if (chunk->core->net.head_trained && chunk->count > 0 && chunk->want[0]->span != want->span)
+            break;
+        if (coefficients[want->at] == 0.0f)
+            continue;
+        chunk->coefficient[chunk->count] = coefficients[want->at];
+        chunk->want[chunk->count++] = want;
+    }
+    return chunk->count > 0;
+}
+
+/* Wants [at, end). */
+static avo_status head_backward(train_core *core, const float *coefficients, head_pass pass,
+                                uint32_t at, uint32_t end, avo_error *error) {
     head_chunk chunk = {.core = core};
-    for (uint32_t i = 0; i < call->wants;) {
-        for (chunk.count = 0; i < call->wants && chunk.count < TRAIN_HEAD_ROWS; i++) {
-            const train_want *want = &call->want[i];
-            if (core->net.head_trained && chunk.count > 0 && chunk.want[0]->span != want->span)
-                break;
-            if (coefficients[want->at] == 0.0f)
-                continue;
-            chunk.coefficient[chunk.count] = coefficients[want->at];
-            chunk.want[chunk.count++] = want;
-        }
-        if (chunk.count == 0)
-            return AVO_OK;
+    while (next_chunk(&chunk, coefficients, &at, end)) {
+        const float *hidden;
         AVO_TRY(take_logits(&chunk, error));
         train_each(core, chunk.count, 1, logit_rows, &chunk);
-        const float *hidden;
         AVO_TRY(engine_batch_hidden(core->batch, core->net.view->layers, &hidden, error));
-        head_back(&chunk, hidden);
+        head_back(&chunk, pass, hidden);
     }
     return AVO_OK;
 }
@@ -117,15 +130,16 @@ typedef struct embedding_task {
     train_core *core;
     const float *d;
     size_t width;
+    train_part part; /* rows */
 } embedding_task;
 
-/* Columns [begin, end) of all rows: each token's gradient is summed over rows in their order. A
- * token that occurs twice in a sequence is added twice. */
+/* Columns [begin, end) of the part's rows: each token's gradient is summed over rows in their
+ * order. A token that occurs twice in a sequence is added twice. */
 static void embedding_columns(void *context, size_t begin, size_t end) {
     const embedding_task *task = context;
     const train_call *call = &task->core->call;
     float scale = task->core->net.view->embedding_scale;
-    for (size_t row = 0; row < call->rows; row++) {
+    for (size_t row = task->part.first; row < task->part.first + task->part.rows; row++) {
         float *to = task->core->net.dembedding + (size_t)call->token[row] * task->width;
         for (size_t i = begin; i < end; i++)
             to[i] += scale * task->d[row * task->width + i];
@@ -154,11 +168,29 @@ static void look_up(train_core *core, float *out) {
     }
 }
 
-static void embedding_backward(train_core *core) {
+/* Head and embedding in turn, sequence by sequence. */
+static avo_status tied_backward(train_core *core, embedding_task *task, const float *coefficients,
+                                avo_error *error) {
+    const train_call *call = &core->call;
+    uint32_t at = 0;
+    for (uint32_t s = 0; s < call->spans; s++) {
+        uint32_t end = at;
+        while (end < call->wants && call->want[end].span == s)
+            end++;
+        AVO_TRY(head_backward(core, coefficients, HEAD_WEIGHT, at, end, error));
+        at = end;
+        task->part = call->part[s];
+        train_each(core, task->width, 16, embedding_columns, task);
+    }
+    return AVO_OK;
+}
+
+static avo_status embedding_backward(train_core *core, const float *coefficients,
+                                     avo_error *error) {
     train_buffers *b = &core->buffers;
     const model_view *view = core->net.view;
     const train_call *call = &core->call;
-    embedding_task task = {core, b->hidden, view->width};
+    embedding_task task = {core, b->hidden, view->width, {0, call->rows}};
     if (core->net.dposition != NULL)
         train_each(core, view->width, 16, position_columns, &task);
     if (view->embedding_project.weight.data != NULL) {
@@ -168,14 +200,17 @@ static void embedding_backward(train_core *core) {
                                .x = b->projected,
                                .rows = call->rows};
         train_linears_backward(core, &project, call->part, call->spans, b->width_a, false);
-        task = (embedding_task){core, b->width_a, view->embedding.k};
+        task = (embedding_task){core, b->width_a, view->embedding.k, {0, call->rows}};
     }
+    if (core->net.tied)
+        return tied_backward(core, &task, coefficients, error);
     train_each(core, task.width, 16, embedding_columns, &task);
+    return AVO_OK;
 }
 
 /* ---- All of it ---- */
 
-static avo_status layers_backward(train_core *core, avo_error *error) {
+static avo_status layers_backward(train_core *core, const float *coefficients, avo_error *error) {
     train_angles(core);
     for (uint32_t layer = core->net.view->layers; layer-- > core->net.first;) {
         const float *hidden;
@@ -183,9 +218,7 @@ static avo_status layers_backward(train_core *core, avo_error *error) {
         train_layer_forward(core, layer, hidden);
         train_layer_backward(core, layer, hidden, layer > core->net.first || core->net.input);
     }
-    if (core->net.input)
-        embedding_backward(core);
-    return AVO_OK;
+    return core->net.input ? embedding_backward(core, coefficients, error) : AVO_OK;
 }
 
 avo_status train_backward(train_core *core, const float *coefficients, avo_error *error) {
@@ -198,8 +231,9 @@ avo_status train_backward(train_core *core, const float *coefficients, avo_error
     memset(core->buffers.hidden, 0, numbers * sizeof(float));
     avo_status status = AVO_OK;
     if (core->call.rows > 0) {
-        status = head_backward(core, coefficients, error);
-        AVO_THEN(status, layers_backward(core, error));
+        head_pass pass = core->net.tied ? HEAD_INPUT : HEAD_ALL;
+        status = head_backward(core, coefficients, pass, 0, core->call.wants, error);
+        AVO_THEN(status, layers_backward(core, coefficients, error));
     }
     train_close_sessions(core);
     return status;

@@ -260,6 +260,7 @@ static avo_status open_engine(train_core *core, avo_error *error) {
     uint32_t threads = engine_limits_of(core->engine).threads;
     AVO_TRY(team_open(core->allocator, threads == 0 ? 1 : threads, &core->team, error));
     AVO_TRY(gemm_open(core->allocator, NULL, core->team, &core->gemm, error));
+    core->loops = gradient_loops_best();
     core->precision = core->options.bfloat16 && gemm_has_bf16(core->gemm) ? GEMM_BF16 : GEMM_F32;
     return AVO_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/region.h"
 #include "base/team.h"
 #include "device/cpu/gemm.h"
+#include "device/gradients.h"
 #include "engine/engine.h"
 #include "model/model.h"
 #include "train/core.h"
@@ -61,6 +62,7 @@ typedef struct train_model {
     uint32_t first;                /* lowest layer of which something is trained; layers: none */
     bool input;                    /* something before the first layer is trained */
     bool head_trained;             /* something behind the last layer is */
+    bool tied;                     /* head and embedding are one matrix, which is trained */
 } train_model;
 
 /* ---- The rows of a call ---- */
@@ -135,6 +137,7 @@ struct train_core {
     avo_batch *batch;
     team *team;
     gemm *gemm;
+    const gradient_loops *loops;
     gemm_precision precision;
     train_model net;
     model_view view; /* that net.view points at */

@@ -3,7 +3,6 @@
 #include "train/core_int.h"
 
 #include "base/checked.h"
-#include "base/mathf.h"
 
 #include <string.h>
 
@@ -116,31 +115,28 @@ static avo_status compute(train_core *core, bool base, avo_error *error) {
 /* ---- Scores ---- */
 
 typedef struct entropy_task {
+    const gradient_loops *loops;
     const float *logits[TRAIN_HEAD_ROWS];
     const train_want *want;
     uint32_t vocabulary;
     float *entropies;
 } entropy_task;
 
-/* −Σ p·log p = log_sum − Σ p·(logit − highest) */
 static void entropy_rows(void *context, size_t begin, size_t end) {
     const entropy_task *task = context;
     for (size_t row = begin; row < end; row++) {
         const train_want *want = &task->want[row];
-        float log_sum = (float)want->log_sum;
-        float lanes[16] = {0};
-        for (uint32_t i = 0; i < task->vocabulary; i++) {
-            float z = task->logits[row][i] - want->highest;
-            lanes[i % 16] += math_exp(z - log_sum) * z;
-        }
-        task->entropies[want->at] = log_sum - math_sum16(lanes);
+        task->entropies[want->at] = task->loops->entropy(task->logits[row], task->vocabulary,
+                                                         want->highest, (float)want->log_sum);
     }
 }
 
 static avo_status take_entropies(train_core *core, const train_want *want, uint32_t count,
                                  float *entropies, avo_error *error) {
-    entropy_task task = {
-        .want = want, .vocabulary = core->net.view->vocabulary, .entropies = entropies};
+    entropy_task task = {.loops = core->loops,
+                         .want = want,
+                         .vocabulary = core->net.view->vocabulary,
+                         .entropies = entropies};
     for (uint32_t i = 0; i < count; i++)
         AVO_TRY(engine_batch_head_logits(core->batch, i, &task.logits[i], error));
     train_each(core, count, 1, entropy_rows, &task);

@@ -251,7 +251,8 @@ static bool tie_top(train_core *core, text_view name, uint32_t number) {
     float *gradient = core->parameters.item[number].gradient;
     if (text_is(name, "token_embd.weight")) {
         net->dembedding = gradient;
-        if (core->model->source->config.tied_head)
+        net->tied = core->model->source->config.tied_head;
+        if (net->tied)
             tie_weight(core, &net->head, gradient, 0);
     } else if (text_is(name, "position_embd.weight")) {
         net->dposition = gradient;

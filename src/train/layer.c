@@ -8,8 +8,6 @@
  * of in front of the products. */
 #include "train/core_int.h"
 
-#include "train/activation.h"
-
 #include <string.h>
 
 static const norm_view no_norm = {.kind = NORM_NONE};
@@ -131,10 +129,11 @@ static void activate_numbers(void *context, size_t begin, size_t end) {
     const float *gate = p->layer->gate.base->weight.data == NULL ? NULL : b->gate + begin;
     size_t count = end - begin;
     if (task->back)
-        train_activate_backward(p->view->activation, gate, b->up + begin, b->dactive + begin, count,
-                                b->active + begin, b->dactive + begin);
+        p->core->loops->activate_back(p->view->activation, gate, b->up + begin, b->dactive + begin,
+                                      count, b->active + begin, b->dactive + begin);
     else
-        train_activate(p->view->activation, gate, b->up + begin, count, b->active + begin);
+        p->core->loops->activate(p->view->activation, gate, b->up + begin, count,
+                                 b->active + begin);
 }
 
 static void activate(const layer_pass *p, bool back) {

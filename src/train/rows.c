@@ -2,7 +2,6 @@
 #include "train/core_int.h"
 
 #include "base/checked.h"
-#include "train/norm.h"
 
 #include <string.h>
 
@@ -34,6 +33,7 @@ void train_each(train_core *core, size_t rows, size_t block, train_rows_task tas
 /* ---- Norms ---- */
 
 typedef struct norm_task {
+    const gradient_loops *loops;
     const train_norm_rows *rows;
     const float *dy;
     float *out;
@@ -47,12 +47,12 @@ static void norm_rows(void *context, size_t begin, size_t end) {
     const norm_task *task = context;
     size_t width = task->rows->width;
     for (size_t row = begin; row < end; row++)
-        train_norm_row(task->rows->norm->base, task->rows->x + row * width, task->rows->width,
-                       task->out + row * width);
+        task->loops->norm(task->rows->norm->base, task->rows->x + row * width, task->rows->width,
+                          task->out + row * width);
 }
 
 void train_norms(train_core *core, const train_norm_rows *rows, float *out) {
-    norm_task task = {.rows = rows, .out = out};
+    norm_task task = {.loops = core->loops, .rows = rows, .out = out};
     train_each(core, rows->rows, 16, norm_rows, &task);
 }
 
@@ -60,9 +60,9 @@ static void norm_rows_backward(void *context, size_t begin, size_t end) {
     const norm_task *task = context;
     size_t width = task->rows->width;
     for (size_t row = begin; row < end; row++)
-        train_norm_row_backward(task->rows->norm->base, task->rows->x + row * width,
-                                task->dy + row * width, task->rows->width, task->add,
-                                task->out + row * width);
+        task->loops->norm_back(task->rows->norm->base, task->rows->x + row * width,
+                               task->dy + row * width, task->rows->width, task->add,
+                               task->out + row * width);
 }
 
 /* One part after the other, each summed on its own. A single worker: full tuning alone does it, and
@@ -75,9 +75,9 @@ static void norm_gradients(train_core *core, const norm_task *task) {
         memset(weight, 0, 2 * width * sizeof(float));
         size_t first = (size_t)task->parts[p].first * task->heads;
         for (size_t i = 0; i < (size_t)task->parts[p].rows * task->heads; i++)
-            train_norm_row_gradient(norm->base, task->rows->x + (first + i) * width,
-                                    task->dy + (first + i) * width, task->rows->width, weight,
-                                    bias);
+            core->loops->norm_weights(norm->base, task->rows->x + (first + i) * width,
+                                      task->dy + (first + i) * width, task->rows->width, weight,
+                                      bias);
         for (size_t i = 0; i < width; i++)
             norm->dweight[i] += weight[i];
         for (size_t i = 0; bias != NULL && i < width; i++)
@@ -88,7 +88,7 @@ static void norm_gradients(train_core *core, const norm_task *task) {
 void train_norms_backward(train_core *core, const train_norm_rows *rows, const float *dy,
                           uint32_t heads, const train_part *parts, size_t count, bool add,
                           float *dx) {
-    norm_task task = {rows, dy, dx, add, heads, parts, count};
+    norm_task task = {core->loops, rows, dy, dx, add, heads, parts, count};
     if (rows->norm->dweight != NULL)
         norm_gradients(core, &task);
     if (dx != NULL)

@@ -1,8 +1,9 @@
 /* Gradients against PyTorch and peft (tools/oracle/make_gradients.py): every architecture, with
  * LoRA, rsLoRA, DoRA and full tuning, on the reference device. The error is the largest difference
- * of a parameter's numbers, divided by the largest magnitude of that parameter's gradient.
- * Gradients that are 0 but for rounding (a softmax does not see biases of keys) are measured by
- * 1e-6 of the model's largest. */
+ * of a parameter's numbers, divided by the largest magnitude of that parameter's gradient. Where
+ * that is 0 (a softmax does not see biases of keys), rounding is measured by the model's largest.
+ * The bound is 1e-5; where PyTorch's own float32 gradients of the model are off by more than a
+ * quarter of that (sharp softmaxes), four times as much, and at most 4e-5. */
 #include "support/support.h"
 
 #include "formats/source.h"
@@ -110,11 +111,16 @@ static double difference(const float *a, const float *b, size_t count, double sc
     return most / scale;
 }
 
-static double largest_of(const model_source *oracle, const train_parameter *parameter) {
-    char name[TRAIN_NAME_MAX + 8];
+static double figure_of(const model_source *oracle, const train_parameter *parameter,
+                        const char *which) {
+    char name[TRAIN_NAME_MAX + 16];
     size_t one;
-    snprintf(name, sizeof(name), "%s.max", parameter->name);
+    snprintf(name, sizeof(name), "%s.%s", parameter->name, which);
     return (double)numbers_of(oracle, name, &one)[0];
+}
+
+static double largest_of(const model_source *oracle, const train_parameter *parameter) {
+    return figure_of(oracle, parameter, "max");
 }
 
 /* Largest relative error of one parameter's gradient. */
@@ -164,23 +170,26 @@ static void check(const gradient_case *c) {
     for (uint32_t i = 1; i < c->positions; i++)
         expected[i] = wanted[i] ? logprobs[i - 1] : 0.0f;
     double scored = difference(logprob, expected, c->positions, 10.0);
-    double most = 0.0, largest = 0.0;
+    double most = 0.0, largest = 0.0, single = 0.0;
     const train_parameters *parameters = train_core_parameters(core);
     const char *worst = "";
     for (uint32_t i = 0; i < parameters->count; i++)
         largest = fmax(largest, largest_of(oracle, &parameters->item[i]));
+    for (uint32_t i = 0; i < parameters->count; i++)
+        if (largest_of(oracle, &parameters->item[i]) >= 1e-9 * largest)
+            single = fmax(single, figure_of(oracle, &parameters->item[i], "single"));
+    double bound = fmin(fmax(BOUND, 4.0 * single), 4.0 * BOUND);
     for (uint32_t i = 0; i < parameters->count; i++) {
         double found = parameter_error(oracle, &parameters->item[i], largest);
         if (getenv("AVO_TEST_VERBOSE") != NULL)
             print_message("    %.1e %s\n", found, parameters->item[i].name);
-        if (!(found <= most)) {
+        if (!(found <= most))
             most = found;
+        if (!(found <= bound))
             worst = parameters->item[i].name;
-        }
     }
-    print_message("  %-20s logprobs %.1e, gradients %.1e %s\n", c->name, scored, most,
-                  most > BOUND ? worst : "");
-    if (!(most <= BOUND) || !(scored <= BOUND))
+    print_message("  %-20s logprobs %.1e, gradients %.1e %s\n", c->name, scored, most, worst);
+    if (worst[0] != '\0' || !(scored <= BOUND))
         fail_msg("%s: %.1e, %.1e", c->name, scored, most);
     source_close(oracle);
     file_map_close(&map);

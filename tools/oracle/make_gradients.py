@@ -8,8 +8,10 @@ The function is Σ c(i) · log p(token i | tokens before it) over positions 1 �
 ids.npy, with c(i) = ((7·i) mod 11 − 5) ÷ 10; where that is 0, the token does not count.
 Each folder NAME holds the adapter as PEFT saves it (LoRA), and gradients.safetensors: for every
 parameter its gradient, or of more than SAMPLE numbers those at i · count ÷ SAMPLE, its largest
-magnitude under NAME.max, and "logprobs". case.txt: model, method, rank, alpha, rslora, positions and
+magnitude under NAME.max, how far PyTorch is off when it computes in float32 under NAME.single (as a
+part of that magnitude), and "logprobs". case.txt: model, method, rank, alpha, rslora, positions and
 targets, one to a line."""
+import copy
 import pathlib
 import shutil
 import sys
@@ -84,11 +86,14 @@ def sampled(tensor):
     return flat[index].to(torch.float32)
 
 
-def wrap_up(folder, gradients, logprobs):
+def wrap_up(folder, gradients, single, logprobs):
     found = {"logprobs": logprobs.detach().to(torch.float32)}
     for name, gradient in gradients.items():
+        most = gradient.abs().max()
+        off = (single[name].to(torch.float64) - gradient).abs().max() / most
         found[name] = sampled(gradient).contiguous()
-        found[f"{name}.max"] = gradient.abs().max().reshape(1).to(torch.float32)
+        found[f"{name}.max"] = most.reshape(1).to(torch.float32)
+        found[f"{name}.single"] = off.reshape(1).to(torch.float32)
     save_file(found, folder / "gradients.safetensors")
 
 
@@ -147,6 +152,16 @@ def prepare(model):
             module.inv_freq = module.inv_freq.to(torch.float64)
 
 
+def gradients_of(model, ids, method):
+    tokens = torch.tensor(ids.astype(numpy.int64))[None]
+    every = torch.log_softmax(model(tokens, use_cache=False).logits[0], -1)
+    logprobs = every[:-1].gather(1, tokens[0, 1:, None])[:, 0]
+    (coefficients(len(ids)).to(every.dtype) * logprobs).sum().backward()
+    return {saved_name(key) if method == "lora" else key: parameter.grad
+            for key, parameter in model.named_parameters()
+            if parameter.grad is not None}, logprobs
+
+
 def make(name, base, method, options):
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -158,16 +173,11 @@ def make(name, base, method, options):
     else:
         for parameter in model.parameters():
             parameter.requires_grad_(True)
-    tokens = torch.tensor(ids.astype(numpy.int64))[None]
     prepare(model)
+    single = gradients_of(copy.deepcopy(model).to(torch.float32), ids, method)[0]
     with InDouble():
-        logits = model(tokens, use_cache=False).logits[0]
-    every = torch.log_softmax(logits.to(torch.float64), -1)
-    logprobs = every[:-1].gather(1, tokens[0, 1:, None])[:, 0]
-    (coefficients(len(ids)) * logprobs).sum().backward()
-    gradients = {saved_name(key) if method == "lora" else key: parameter.grad
-                 for key, parameter in model.named_parameters() if parameter.grad is not None}
-    wrap_up(folder, gradients, logprobs)
+        gradients, logprobs = gradients_of(model, ids, method)
+    wrap_up(folder, gradients, single, logprobs)
     targets = options.get("target_modules", []) if method == "lora" else []
     lines = [base, "dora" if options.get("use_dora") else method, options.get("r", 0),
              options.get("lora_alpha", 0), int(options.get("use_rslora", False)), len(ids)]

@@ -80,6 +80,14 @@ const logit_loops *logit_loops_best(void) {
     return best;
 }
 
+const gradient_loops *gradient_loops_best(void) {
+    const gradient_loops *best = &gradient_loops_plain;
+    const instruction_set *set;
+    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+        best = set->gradients != NULL ? set->gradients : best;
+    return best;
+}
+
 /* ---- Back ends ---- */
 
 const char *backend_lacks(const char *name) {

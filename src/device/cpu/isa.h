@@ -7,6 +7,7 @@
 #include "device/cpu/gemm/kernels.h"
 #include "device/cpu/limits.h"
 #include "device/cpu/ops.h"
+#include "device/gradients.h"
 #include "device/logits.h"
 
 typedef struct instruction_set {
@@ -20,10 +21,12 @@ typedef struct instruction_set {
      * NULL: it is the same on all. Tests hold both to the same bits. */
     void (*ops_least)(op_table *table);
     void (*gemm)(gemm_kernels *kernels); /* NULL: no faster than those before it */
+    const gradient_loops *gradients;     /* the same */
 } instruction_set;
 
 /* Those whose folders were compiled exist. */
 extern const logit_loops avx2_logits, avx512_logits;
+extern const gradient_loops avx2_gradients, avx512_gradients;
 extern const instruction_set isa_avx2, isa_avx512, isa_amx, isa_neon;
 
 /* Number `at` of those that this build has and this machine runs, counted from 0 in the order in

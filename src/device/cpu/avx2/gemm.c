@@ -5,10 +5,9 @@
 #define GEMM_ROWS   6
 #define GEMM_STRIPS 1
 #include "device/cpu/lanes/gemm.h"
-#include "device/cpu/with_count.h"
 
 static void avx2_tile(const gemm_tile *t) {
-    WITH_COUNT_6(t->rows, rows, gemm_lanes_tile(rows, 1, t))
+    gemm_tile_of_6(t);
 }
 
 void gemm_kernels_avx2(gemm_kernels *kernels) {

@@ -6,32 +6,13 @@
 
 #define GEMM_ROWS   14
 #define GEMM_STRIPS 2
+#include "base/cpu.h"
+#include "device/cpu/avx512/avx512_int.h"
 #include "device/cpu/avx512/transpose.h"
 #include "device/cpu/lanes/gemm.h"
 
-#define ROWS_CASE(count)                                                                           \
-    case count:                                                                                    \
-        strips == 1 ? gemm_lanes_tile(count, 1, t) : gemm_lanes_tile(count, 2, t);                 \
-        return;
-
 static void avx512_tile(const gemm_tile *t) {
-    const int strips = t->columns > LANES ? 2 : 1;
-    switch (t->rows) {
-        ROWS_CASE(1)
-        ROWS_CASE(2)
-        ROWS_CASE(3)
-        ROWS_CASE(4)
-        ROWS_CASE(5)
-        ROWS_CASE(6)
-        ROWS_CASE(7)
-        ROWS_CASE(8)
-        ROWS_CASE(9)
-        ROWS_CASE(10)
-        ROWS_CASE(11)
-        ROWS_CASE(12)
-        ROWS_CASE(13)
-        ROWS_CASE(14)
-    }
+    gemm_tile_of_14(t);
 }
 
 static void avx512_transpose(const float *from, size_t from_stride, size_t rows, size_t columns,
@@ -56,4 +37,6 @@ void gemm_kernels_avx512(gemm_kernels *kernels) {
     kernels->strips = GEMM_STRIPS;
     kernels->tile = avx512_tile;
     kernels->transpose = avx512_transpose;
+    if (cpu_features_detect().avx512_bf16)
+        avx512_bf16_gemm(kernels);
 }

@@ -69,6 +69,12 @@ static void exchange(float *numbers, size_t count, size_t width) {
 void gemm_pack_rows(const gemm_kernels *kernels, const gemm_call *call, gemm_form form,
                     size_t first, size_t rows, size_t begin, size_t count, gemm_room *room) {
     const gemm_operand *a = &call->a;
+    if (form == GEMM_FORM_PAIRS && a->weight == NULL && a->column_stride == 1) {
+        for (size_t row = 0; row < rows; row++)
+            kernels->pairs_row(a->data + (first + row) * a->row_stride + begin, count,
+                               room->a + row * GEMM_A_STRIDE);
+        return;
+    }
     assert(rows <= GEMM_PACK_ROWS && count <= GEMM_BLOCK_K && begin % GEMM_BLOCK_K == 0);
     if (a->weight == NULL)
         rows_of_floats(kernels, a, first, rows, begin, count, room->a);

@@ -9,6 +9,11 @@
 
 #include "device/cpu/gemm/kernels.h"
 
+/* What a tile does with a number of A, a vector of B and a sum. */
+#ifndef GEMM_MULTIPLY
+#define GEMM_MULTIPLY(x, y, sum) v_fma((x), (y), (sum))
+#endif
+
 #define GEMM_INLINE static inline __attribute__((always_inline))
 
 GEMM_INLINE void gemm_store(const gemm_tile *t, vec16 sum, float *c, size_t columns) {
@@ -37,8 +42,10 @@ GEMM_INLINE void gemm_lanes_tile(const int rows, const int strips, const gemm_ti
         for (int row = 0; row < rows; row++) {
             vec16 x = v_set(a[(size_t)row * GEMM_A_STRIDE + k]);
 #pragma GCC unroll 4
-            for (int strip = 0; strip < strips; strip++)
-                sum[row * strips + strip] = v_fma(x, column[strip], sum[row * strips + strip]);
+            for (int strip = 0; strip < strips; strip++) {
+                vec16 *to = &sum[row * strips + strip];
+                *to = GEMM_MULTIPLY(x, column[strip], *to);
+            }
         }
     }
 #pragma GCC unroll 16
@@ -49,5 +56,41 @@ GEMM_INLINE void gemm_lanes_tile(const int rows, const int strips, const gemm_ti
                        t->c + (size_t)row * t->c_stride + strip * LANES,
                        t->columns - (uint32_t)strip * LANES);
 }
+
+#define GEMM_ROWS_CASE(count)                                                                      \
+    case count:                                                                                    \
+        if (GEMM_STRIPS == 1 || t->columns <= LANES)                                               \
+            gemm_lanes_tile(count, 1, t);                                                          \
+        else                                                                                       \
+            gemm_lanes_tile(count, GEMM_STRIPS, t);                                                \
+        return;
+
+/* The tile with its rows and strips as constants. */
+GEMM_INLINE void gemm_tile_of_6(const gemm_tile *t) {
+    switch (t->rows) {
+        GEMM_ROWS_CASE(1)
+        GEMM_ROWS_CASE(2)
+        GEMM_ROWS_CASE(3)
+        GEMM_ROWS_CASE(4)
+        GEMM_ROWS_CASE(5)
+        GEMM_ROWS_CASE(6)
+    }
+}
+
+#if GEMM_ROWS == 14
+GEMM_INLINE void gemm_tile_of_14(const gemm_tile *t) {
+    switch (t->rows) {
+        GEMM_ROWS_CASE(7)
+        GEMM_ROWS_CASE(8)
+        GEMM_ROWS_CASE(9)
+        GEMM_ROWS_CASE(10)
+        GEMM_ROWS_CASE(11)
+        GEMM_ROWS_CASE(12)
+        GEMM_ROWS_CASE(13)
+        GEMM_ROWS_CASE(14)
+    }
+    gemm_tile_of_6(t);
+}
+#endif
 
 #endif
