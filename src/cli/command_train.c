@@ -142,7 +142,11 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
     AVO_THEN(status, run_call(&call, argv[1]));
     train_rewards_close(&call.rewards);
     arena_free(&call.arena);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_status(status, &call.error);
+    if (status == AVO_ERROR_CANCELLED) { /* says how to go on */
+        (void)cli_fail(&call.error);
+        return EXIT_INTERRUPTED;
+    }
+    return status == AVO_OK ? EXIT_GOOD : cli_fail(&call.error);
 }
 
 static int run_sft(int argc, char **argv) {
@@ -169,7 +173,7 @@ const cli_command command_train_sft = {
                 "avocet train sft smollm2 --data chats.jsonl -o my-lora --resume\n"
                 "avocet train sft smollm2 --data chats/ -o my-lora --eval-every 50 --rank 32\n"
                 "avocet train sft smollm2 --data chats.jsonl --dry-run\n"
-                "avocet run smollm2 --adapter my-lora \"Hello\"",
+                "avocet run smollm2 --adapter mine=my-lora \"Hello\"",
     .run = run_sft,
 };
 

@@ -93,7 +93,7 @@ static void print_summary(const train_call *call, const train_summary *summary) 
                summary->best_step);
     printf("; %s\n", time_text(summary->seconds, time));
     if (!call->options.settings.full)
-        printf("use it: avocet run MODEL --adapter %s \"…\"\n", call->options.output);
+        printf("use it: avocet run MODEL --adapter NAME=%s \"…\"\n", call->options.output);
 }
 
 avo_status train_show_run(train_call *call, const avo_model *model) {
