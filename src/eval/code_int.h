@@ -141,15 +141,19 @@ typedef struct code_pipes {
 AVO_MUST_USE avo_status code_pipe_open(int ends[2], int ours, avo_error *error);
 void code_descriptor_close(int *descriptor);
 code_end code_pipes_watch(code_pipes *pipes);
-/* What is in the pipes now. */
-void code_pipes_drain(code_pipes *pipes);
+/* Reads what is in the pipes when the process has ended. */
+code_end code_pipes_drain(code_pipes *pipes);
 /* Appends a line to the tail. */
 void code_pipes_say(code_pipes *pipes, const char *text);
+
+/* ---- code_driver.c ---- */
+
+/* Python, for -c. */
+extern const char code_driver[];
 
 /* ---- code_process.c ---- */
 
 typedef struct code_job {
-    const char *driver; /* Python, for -c; its contract is at the head of code_run.c */
     text_view program;
     text_view data; /* empty: none */
     buffer *answer; /* what came behind the token; its limit holds */

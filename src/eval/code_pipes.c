@@ -21,6 +21,20 @@ avo_status code_pipe_open(int ends[2], int ours, avo_error *error) {
                            errno == EMFILE || errno == ENFILE ? AVO_ERROR_FULL : AVO_ERROR_IO,
                            "cannot open a pipe to a child: %s", strerror(errno));
     }
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] > 2)
+            continue;
+        /* This process has no standard streams; a child's would overwrite these. */
+        int above = fcntl(ends[i], F_DUPFD_CLOEXEC, 3);
+        int reason = errno;
+        close(ends[i]);
+        ends[i] = above;
+        if (above < 0) {
+            code_descriptor_close(&ends[1 - i]);
+            return status_fail(error, AVO_ERROR_FULL, "cannot open a pipe to a child: %s",
+                               strerror(reason));
+        }
+    }
     (void)fcntl(ends[ours], F_SETFL, O_NONBLOCK);
     return AVO_OK;
 }
@@ -116,18 +130,20 @@ static void read_notes(code_pipes *pipes) {
             read_some(&pipes->status, (char *)pipes->notes + pipes->note_bytes, room);
 }
 
-void code_pipes_drain(code_pipes *pipes) {
-    /* No more than a pipe holds: something else may keep the other end open and write. */
+code_end code_pipes_drain(code_pipes *pipes) {
+    /* No more than pipes hold: something else may keep the other end open and write. */
     for (int i = 0; i < 64; i++) {
         uint64_t before = pipes->output_bytes + pipes->answers->size + pipes->note_bytes;
-        bool more = pipes->output_bytes <= pipes->output_max;
-        if ((more && read_output(pipes) != CODE_END_PROCESS) ||
-            read_answer(pipes) != CODE_END_PROCESS)
-            return;
+        code_end end = read_output(pipes);
+        if (end == CODE_END_PROCESS)
+            end = read_answer(pipes);
+        if (end != CODE_END_PROCESS)
+            return end;
         read_notes(pipes);
         if (pipes->output_bytes + pipes->answers->size + pipes->note_bytes == before)
-            return;
+            break;
     }
+    return CODE_END_PROCESS;
 }
 
 /* ---- All of them ---- */

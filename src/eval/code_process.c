@@ -355,8 +355,8 @@ static avo_status go(process_run *run, code_run_result *result, avo_error *error
                                  "PYTHONHASHSEED=0",
                                  "PYTHONSAFEPATH=1",
                                  NULL};
-    char *const arguments[] = {
-        run->interpreter.path, "-s", "-S", "-B", "-c", (char *)(uintptr_t)run->job->driver, NULL};
+    char *const arguments[] = {run->interpreter.path,          "-s", "-S", "-B", "-c",
+                               (char *)(uintptr_t)code_driver, NULL};
     fill_plan(run);
     run->plan.environment = environment;
     run->plan.arguments = arguments;
@@ -365,7 +365,9 @@ static avo_status go(process_run *run, code_run_result *result, avo_error *error
     AVO_TRY(start(run, error));
     code_end end = code_pipes_watch(&run->pipes);
     reap(run);
-    code_pipes_drain(&run->pipes);
+    code_end drained = code_pipes_drain(&run->pipes);
+    if (end == CODE_END_PROCESS)
+        end = drained;
     result->seconds = clock_seconds(run->begin_ns, clock_now_ns());
     return conclude(run, end, result, error);
 }

@@ -1,13 +1,4 @@
-/* The verdict of a program: a driver in Python runs it and then sends the run's token.
- *
- * The driver gets, on one pipe: half of the token, two lengths (16 hexadecimal digits each), the
- * program, data, and the other half. It reads up to the data, and reads the other half only when
- * the program has come to its end without an exception; then it writes both to the result's
- * descriptor, which must contain nothing else. So neither the program's text nor the arguments, the
- * environment or a file contain the token; sys.exit, os._exit and a dead process send none; and
- * whatever the program itself writes to that descriptor makes the verdict a failure. A program that
- * takes apart the driver that runs it can still forge the token: docs/code-runs.md.
- */
+/* Runs a program for its verdict, and the options of all runs. */
 #include "eval/code_int.h"
 
 #include <string.h>
@@ -20,42 +11,6 @@
 #define MEMORY_DEFAULT       ((uint64_t)1 << 30)
 #define MEMORY_MIN           ((uint64_t)32 << 20)
 #define OUTPUT_DEFAULT       ((uint64_t)1 << 20)
-
-static const char driver[] =
-    "def _run():\n"
-    "    import os, sys\n"
-    "    read, write, leave, hook = os.read, os.write, os._exit, sys.__excepthook__\n"
-    "    def take(size):\n"
-    "        parts = []\n"
-    "        while size:\n"
-    "            part = read(3, size)\n"
-    "            if not part:\n"
-    "                leave(3)\n"
-    "            parts.append(part)\n"
-    "            size -= len(part)\n"
-    "        return b''.join(parts)\n"
-    "    write(4, b'S')\n"
-    "    half, size = take(32), int(take(16), 16)\n"
-    "    take(16)\n"
-    "    text = take(size)\n"
-    "    sys.path[:] = [path for path in sys.path if path]\n"
-    "    sys.argv[:] = ['program.py']\n"
-    "    names = sys.modules['__main__'].__dict__\n"
-    "    del names['_run']\n"
-    "    try:\n"
-    "        exec(compile(text, 'program.py', 'exec', 0, True), names)\n"
-    "    except BaseException as error:\n"
-    "        trace = error.__traceback__\n"
-    "        hook(type(error), error.with_traceback(trace and trace.tb_next), None)\n"
-    "        leave(1)\n"
-    "    for stream in (sys.stdout, sys.stderr):\n"
-    "        try:\n"
-    "            stream.flush()\n"
-    "        except BaseException:\n"
-    "            pass\n"
-    "    write(4, half + take(32))\n"
-    "    leave(0)\n"
-    "_run()\n";
 
 static avo_status out_of_range(avo_error *error, const char *field, uint64_t value, uint64_t least,
                                uint64_t most) {
@@ -103,7 +58,7 @@ avo_status code_run(const char *program, size_t bytes, const code_run_options *o
     /* 'S' and the token, and not a byte more. */
     buffer answer;
     buffer_init(&answer, checked.allocator, 1 + 64);
-    code_job job = {.driver = driver, .program = {program, bytes}, .answer = &answer};
+    code_job job = {.program = {program, bytes}, .answer = &answer};
     avo_status status = buffer_reserve(&answer, answer.limit);
     if (status != AVO_OK)
         return status_no_memory(error, "a verdict", answer.limit);
