@@ -40,12 +40,18 @@ typedef struct attention_block {
     const layer_view *layer;
     const train_part *span;
     size_t first, rows, key, keys;
+    float *weights; /* [heads][rows][keys] scores, then weights */
 } attention_block;
 
 static attention_block block_at(train_core *core, const layer_view *layer, const train_part *span,
                                 size_t first) {
     size_t rows = block_rows(layer->heads, core->options.context_max);
-    attention_block block = {core, layer, span, first, size_min(rows, span->rows - first), 0, 0};
+    attention_block block = {.core = core,
+                             .layer = layer,
+                             .span = span,
+                             .first = first,
+                             .rows = size_min(rows, span->rows - first),
+                             .weights = core->buffers.scores};
     if (layer->window > 0 && first + 1 > layer->window)
         block.key = first + 1 - layer->window;
     block.keys = block.first + block.rows - block.key;
@@ -102,7 +108,7 @@ static void score_call(const attention_block *block, uint32_t head, gemm_call *c
                         .k = block->layer->head_size,
                         .a = train_floats(b->query + query_at(block, head), query_stride(block), 1),
                         .b = train_floats(b->key + key_at(block, head), 1, key_stride(block)),
-                        .c = scores_of(block, b->scores, head),
+                        .c = scores_of(block, block->weights, head),
                         .c_stride = block->keys,
                         .scale = block->layer->attention_scale};
 }
@@ -113,7 +119,7 @@ static void weigh_call(const attention_block *block, uint32_t head, gemm_call *c
     *call = (gemm_call){.m = block->rows,
                         .n = block->layer->head_size,
                         .k = block->keys,
-                        .a = train_floats(scores_of(block, b->scores, head), block->keys, 1),
+                        .a = train_floats(scores_of(block, block->weights, head), block->keys, 1),
                         .b = train_floats(b->value + key_at(block, head), key_stride(block), 1),
                         .c = b->attended + query_at(block, head),
                         .c_stride = query_stride(block),
@@ -168,7 +174,7 @@ static void dvalue_call(const attention_block *block, uint32_t head, gemm_call *
         (gemm_call){.m = block->keys,
                     .n = block->layer->head_size,
                     .k = block->rows,
-                    .a = train_floats(scores_of(block, b->scores, head), 1, block->keys),
+                    .a = train_floats(scores_of(block, block->weights, head), 1, block->keys),
                     .b = train_floats(b->dattended + query_at(block, head), query_stride(block), 1),
                     .c = b->dvalue + key_at(block, head),
                     .c_stride = key_stride(block),
@@ -204,7 +210,7 @@ static void softmax_rows(void *context, size_t first, size_t last) {
     const train_buffers *b = &block->core->buffers;
     float cap = block->layer->attention_softcap;
     for (size_t item = first; item < last; item++) {
-        float *s = b->scores + item * block->keys;
+        float *s = block->weights + item * block->keys;
         size_t begin, end;
         seen_by(block, item % block->rows, &begin, &end);
         if (cap > 0.0f)
@@ -222,7 +228,7 @@ static void dscore_rows(void *context, size_t first, size_t last) {
     bool capped = block->layer->attention_softcap > 0.0f;
     for (size_t item = first; item < last; item++) {
         float *d = b->dscores + item * block->keys;
-        const float *p = b->scores + item * block->keys;
+        const float *p = block->weights + item * block->keys;
         const float *slope = capped ? b->slopes + item * block->keys : NULL;
         size_t begin, end;
         seen_by(block, item % block->rows, &begin, &end);
@@ -241,21 +247,16 @@ static void block_scores(attention_block *block) {
     train_each(block->core, block->layer->heads * block->rows, 8, softmax_rows, block);
 }
 
-void train_attention(train_core *core, const layer_view *layer) {
-    for (uint32_t s = 0; s < core->call.spans; s++) {
-        const train_part *span = &core->call.part[s];
-        attention_block block;
-        for (size_t at = 0; at < span->rows; at += block.rows) {
-            block = block_at(core, layer, span, at);
-            block_scores(&block);
-            run_heads(&block, weigh_call, 0, 1);
-        }
-    }
+static void block_forward(attention_block *block, bool kept) {
+    (void)kept;
+    block_scores(block);
+    run_heads(block, weigh_call, 0, 1);
 }
 
-static void block_backward(attention_block *block) {
+static void block_backward(attention_block *block, bool kept) {
     uint32_t shared = block->layer->heads / block->layer->kv_heads;
-    block_scores(block);
+    if (!kept)
+        block_scores(block);
     run_heads(block, dscore_call, 0, 1);
     for (uint32_t i = 0; i < shared; i++)
         run_heads(block, dvalue_call, i, shared);
@@ -265,16 +266,43 @@ static void block_backward(attention_block *block) {
         run_heads(block, dkey_call, i, shared);
 }
 
-void train_attention_backward(train_core *core, const layer_view *layer) {
-    size_t width = (size_t)layer->kv_heads * layer->head_size;
-    memset(core->buffers.dkey, 0, core->call.rows * width * sizeof(float));
-    memset(core->buffers.dvalue, 0, core->call.rows * width * sizeof(float));
+/* All blocks of all sequences, `each` of them; with `weights` each has its own place there. The
+ * floats of all of them. */
+typedef void (*each_block)(attention_block *block, bool kept);
+
+static size_t walk_blocks(train_core *core, const layer_view *layer, each_block each,
+                          float *weights) {
+    size_t total = 0;
     for (uint32_t s = 0; s < core->call.spans; s++) {
         const train_part *span = &core->call.part[s];
         attention_block block;
         for (size_t at = 0; at < span->rows; at += block.rows) {
             block = block_at(core, layer, span, at);
-            block_backward(&block);
+            if (weights != NULL)
+                block.weights = weights + total;
+            total += layer->heads * block.rows * block.keys;
+            if (each != NULL)
+                each(&block, weights != NULL);
         }
     }
+    return total;
+}
+
+/* Where the weights of a layer are kept from its forward to its backward pass; NULL: they are too
+ * many, or their soft cap's slopes would be needed as well, and they are computed again. */
+static float *kept_weights(train_core *core, const layer_view *layer) {
+    bool fits = layer->attention_softcap == 0.0f &&
+                walk_blocks(core, layer, NULL, NULL) <= core->weights_floats;
+    return fits ? core->buffers.weights : NULL;
+}
+
+void train_attention(train_core *core, const layer_view *layer) {
+    walk_blocks(core, layer, block_forward, kept_weights(core, layer));
+}
+
+void train_attention_backward(train_core *core, const layer_view *layer) {
+    size_t width = (size_t)layer->kv_heads * layer->head_size;
+    memset(core->buffers.dkey, 0, core->call.rows * width * sizeof(float));
+    memset(core->buffers.dvalue, 0, core->call.rows * width * sizeof(float));
+    walk_blocks(core, layer, block_backward, kept_weights(core, layer));
 }

@@ -105,7 +105,7 @@ static float *cut(cutter *c, size_t rows, size_t width) {
 
 /* Widths of a row. */
 typedef struct row_widths {
-    size_t width, query, kv, feed_forward;
+    size_t width, query, kv, feed_forward, heads;
 } row_widths;
 
 static row_widths widths_of(const model_view *view) {
@@ -115,6 +115,7 @@ static row_widths widths_of(const model_view *view) {
         w.query = size_max(w.query, (size_t)layer->heads * layer->head_size);
         w.kv = size_max(w.kv, (size_t)layer->kv_heads * layer->head_size);
         w.feed_forward = size_max(w.feed_forward, layer->feed_forward);
+        w.heads = size_max(w.heads, layer->heads);
     }
     return w;
 }
@@ -140,9 +141,6 @@ static void cut_layer(train_core *core, cutter *c, size_t rows) {
     b->joined = cut(c, rows, w.width);
     b->before = cut(c, rows, w.width);
     b->normed_up = cut(c, rows, w.width);
-    b->gate = cut(c, rows, w.feed_forward);
-    b->up = cut(c, rows, w.feed_forward);
-    b->active = cut(c, rows, w.feed_forward);
     b->down = cut(c, rows, w.width);
     b->after = cut(c, rows, w.width);
     b->low = cut(c, rows * ADAPTER_MATRICES, core->rank);
@@ -154,7 +152,18 @@ static void cut_layer(train_core *core, cutter *c, size_t rows) {
     b->dkey = cut(c, rows, w.kv);
     b->dvalue = cut(c, rows, w.kv);
     b->dattended = cut(c, rows, w.query);
+    size_t shared = c->at;
+    b->gate = cut(c, rows, w.feed_forward);
+    b->up = cut(c, rows, w.feed_forward);
+    b->active = cut(c, rows, w.feed_forward);
     b->dactive = cut(c, rows, w.feed_forward);
+    cutter logits = {c->memory, shared};
+    b->logits = cut(&logits, TRAIN_HEAD_ROWS, core->net.view->vocabulary);
+    c->at = size_max(c->at, logits.at);
+    b->units = cut(c, rows, w.width);
+    size_t weights = w.heads * core->options.rows_max * core->options.context_max;
+    core->weights_floats = size_min(weights, TRAIN_WEIGHTS_FLOATS);
+    b->weights = cut(c, 1, core->weights_floats);
 }
 
 size_t train_buffers_cut(train_core *core, float *memory) {
@@ -163,14 +172,13 @@ size_t train_buffers_cut(train_core *core, float *memory) {
     cutter c = {.memory = memory};
     size_t rows = size_max(core->options.rows_max, TRAIN_HEAD_ROWS);
     size_t longest = size_max(size_max(view->k_max, view->vocabulary), view->width);
+    core->attention_floats = train_attention_floats(view, core->options.context_max);
     cut_layer(core, &c, rows);
     b->cosine = cut(&c, (size_t)core->options.rows_max * 2, core->pairs_max);
     b->sine = cut(&c, (size_t)core->options.rows_max * 2, core->pairs_max);
-    core->attention_floats = train_attention_floats(view, core->options.context_max);
     b->scores = cut(&c, 1, core->attention_floats);
     b->dscores = cut(&c, 1, core->attention_floats);
     b->slopes = cut(&c, 1, has_softcap(view) ? core->attention_floats : 0);
-    b->logits = cut(&c, TRAIN_HEAD_ROWS, view->vocabulary);
     b->sums = cut(&c, 2, longest);
     b->order_b = cut(&c, longest, core->rank);
     return c.at * sizeof(float);

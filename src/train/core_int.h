@@ -14,10 +14,11 @@
 #include "train/core.h"
 
 /* ---- Limits ---- */
-#define TRAIN_ROWS_MAX      65536 /* of a call: what a step of the engine can have */
-#define TRAIN_SEQUENCES_MAX 4096
-#define TRAIN_HEAD_ROWS     128 /* whose logits are looked at together */
-#define TRAIN_GROUP_MAX     3   /* matrices that read the same input */
+#define TRAIN_ROWS_MAX       65536 /* of a call: what a step of the engine can have */
+#define TRAIN_SEQUENCES_MAX  4096
+#define TRAIN_HEAD_ROWS      128               /* whose logits are looked at together */
+#define TRAIN_WEIGHTS_FLOATS ((size_t)4 << 20) /* attention weights that a layer keeps */
+#define TRAIN_GROUP_MAX      3                 /* matrices that read the same input */
 
 /* ---- What is trained ---- */
 
@@ -122,9 +123,12 @@ typedef struct train_buffers {
     float *dactive;                   /* [rows][feed forward] */
     float *cosine, *sine;             /* [rotary tables][rows][pairs] */
     float *scores, *dscores, *slopes; /* attention_floats each; slopes with a soft cap alone */
-    float *logits;                    /* [TRAIN_HEAD_ROWS][vocabulary] derivatives */
-    float *sums;                      /* [longest] partial sums of one sequence */
-    float *order_b;                   /* [rows of a matrix][rank] */
+    float *logits;  /* [TRAIN_HEAD_ROWS][vocabulary] derivatives; shares memory with gate, up,
+                       active and dactive, which nobody needs meanwhile */
+    float *units;   /* [rows][width] of wants, where nothing behind the layers is trained */
+    float *weights; /* [weights_floats] of the attention, where those of a layer fit */
+    float *sums;    /* [longest] partial sums of one sequence */
+    float *order_b; /* [rows of a matrix][rank] */
 } train_buffers;
 
 struct train_core {
@@ -145,7 +149,7 @@ struct train_core {
     region values, gradients, buffer_memory;
     train_buffers buffers;
     size_t parameter_bytes; /* of all values; gradients take as much */
-    size_t attention_floats;
+    size_t attention_floats, weights_floats;
     bool planning; /* sizes alone are wanted */
     uint32_t pairs_max, rank;
     float scale; /* of LoRA */
@@ -243,6 +247,23 @@ void train_attention_backward(train_core *core, const layer_view *layer);
 size_t train_attention_floats(const model_view *view, uint32_t context_max);
 
 void train_close_sessions(train_core *core);
+
+/* ---- The head (head.c) ---- */
+
+/* What a walk over the head computes. Where head and embedding are one matrix, both of whose
+ * gradients are summed sequence by sequence, the head's part waits for the embedding's. */
+typedef enum train_head_pass { HEAD_ALL, HEAD_INPUT, HEAD_WEIGHT } train_head_pass;
+
+/* Log-probabilities and, where not NULL, entropies of all wants. `keep`: a backward pass may
+ * follow. */
+AVO_MUST_USE avo_status train_head_score(train_core *core, bool keep, float *logprobs,
+                                         float *entropies, avo_error *error);
+/* From coefficients to the derivatives by the hidden states, in buffers.hidden, which is 0 before;
+ * of wants [at, end) where something behind the layers is trained, else of all. */
+AVO_MUST_USE avo_status train_head_backward(train_core *core, const float *coefficients,
+                                            train_head_pass pass, uint32_t at, uint32_t end,
+                                            avo_error *error);
+void train_head_apply(train_core *core, const float *coefficients);
 
 /* ---- Layers ---- */
 

@@ -112,64 +112,6 @@ static avo_status compute(train_core *core, bool base, avo_error *error) {
     return status_fail(error, why->status, "%s", why->text);
 }
 
-/* ---- Scores ---- */
-
-typedef struct entropy_task {
-    const gradient_loops *loops;
-    const float *logits[TRAIN_HEAD_ROWS];
-    const train_want *want;
-    uint32_t vocabulary;
-    float *entropies;
-} entropy_task;
-
-static void entropy_rows(void *context, size_t begin, size_t end) {
-    const entropy_task *task = context;
-    for (size_t row = begin; row < end; row++) {
-        const train_want *want = &task->want[row];
-        task->entropies[want->at] = task->loops->entropy(task->logits[row], task->vocabulary,
-                                                         want->highest, (float)want->log_sum);
-    }
-}
-
-static avo_status take_entropies(train_core *core, const train_want *want, uint32_t count,
-                                 float *entropies, avo_error *error) {
-    entropy_task task = {.loops = core->loops,
-                         .want = want,
-                         .vocabulary = core->net.view->vocabulary,
-                         .entropies = entropies};
-    for (uint32_t i = 0; i < count; i++)
-        AVO_TRY(engine_batch_head_logits(core->batch, i, &task.logits[i], error));
-    train_each(core, count, 1, entropy_rows, &task);
-    return AVO_OK;
-}
-
-static avo_status score_piece(train_core *core, train_want *want, uint32_t count, float *logprobs,
-                              float *entropies, avo_error *error) {
-    uint32_t rows[TRAIN_HEAD_ROWS];
-    int32_t next[TRAIN_HEAD_ROWS];
-    const logit_top *found;
-    for (uint32_t i = 0; i < count; i++) {
-        rows[i] = want[i].row;
-        next[i] = want[i].next;
-    }
-    AVO_TRY(engine_batch_head(core->batch, rows, count, next, entropies != NULL, &found, error));
-    for (uint32_t i = 0; i < count; i++) {
-        AVO_TRY(engine_logprob(&found[i], &logprobs[want[i].at], error));
-        want[i].highest = found[i].logit[0];
-        want[i].log_sum = found[i].log_sum;
-    }
-    return entropies == NULL ? AVO_OK : take_entropies(core, want, count, entropies, error);
-}
-
-static avo_status score(train_core *core, float *logprobs, float *entropies, avo_error *error) {
-    train_call *call = &core->call;
-    for (uint32_t done = 0; done < call->wants; done += TRAIN_HEAD_ROWS)
-        AVO_TRY(score_piece(core, call->want + done,
-                            (uint32_t)size_min(call->wants - done, TRAIN_HEAD_ROWS), logprobs,
-                            entropies, error));
-    return AVO_OK;
-}
-
 avo_status train_forward(train_core *core, const train_sequence *sequences, size_t count, bool base,
                          float *logprobs, float *entropies, avo_error *error) {
     size_t tokens;
@@ -186,7 +128,7 @@ avo_status train_forward(train_core *core, const train_sequence *sequences, size
         return AVO_OK;
     }
     avo_status status = compute(core, base, error);
-    AVO_THEN(status, score(core, logprobs, entropies, error));
+    AVO_THEN(status, train_head_score(core, !base, logprobs, entropies, error));
     /* What a device has copied of the adapter is needed once more: by the head, behind this. */
     if (status != AVO_OK || base || engine_adapters_in_place(core->engine))
         train_close_sessions(core);

@@ -82,7 +82,8 @@ static gemm_call low_call(const train_core *core, const train_group *group, cons
                        .b = train_floats(use->linear->a, 1, k_of(group)),
                        .c = use->low,
                        .c_stride = core->rank,
-                       .scale = 1.0f};
+                       .scale = 1.0f,
+                       .precision = core->precision};
 }
 
 /* y += s · B·low */
@@ -95,7 +96,8 @@ static gemm_call up_call(const train_core *core, const train_group *group, const
                        .c = use->out,
                        .c_stride = rows_of(use),
                        .scale = core->scale,
-                       .add = true};
+                       .add = true,
+                       .precision = core->precision};
 }
 
 void train_low(train_core *core, const train_group *group) {
@@ -241,7 +243,8 @@ static size_t lora_calls(const train_core *core, const train_group *group, uint3
                            .c = ordered ? core->buffers.order_b : use->linear->db,
                            .c_stride = rank,
                            .scale = core->scale,
-                           .add = !ordered};
+                           .add = !ordered,
+                           .precision = core->precision};
     calls[1] = (gemm_call){.m = rank,
                            .n = k,
                            .k = part->rows,
@@ -250,7 +253,8 @@ static size_t lora_calls(const train_core *core, const train_group *group, uint3
                            .c = use->linear->da,
                            .c_stride = k,
                            .scale = 1.0f,
-                           .add = true};
+                           .add = true,
+                           .precision = core->precision};
     return 2;
 }
 
@@ -306,7 +310,8 @@ static void low_backward(train_core *core, const train_group *group) {
                                      .b = train_floats(use->linear->b, rank, 1),
                                      .c = core->buffers.dlow + i * group->rows * rank,
                                      .c_stride = rank,
-                                     .scale = core->scale};
+                                     .scale = core->scale,
+                                     .precision = core->precision};
     }
     if (count > 0)
         gemm_run(core->gemm, calls, count);
@@ -341,7 +346,8 @@ static void input_backward(train_core *core, const train_group *group, float *dx
                           .c = dx,
                           .c_stride = k,
                           .scale = 1.0f,
-                          .add = true};
+                          .add = true,
+                          .precision = core->precision};
         gemm_run(core->gemm, &call, 1);
     }
 }
