@@ -192,8 +192,8 @@ const cli_command command_train_rl = {
     .usage = "avocet train rl MODEL --data PATH --reward REWARD -o FOLDER [options]",
     .examples =
         "avocet train rl smollm2 --data sums.jsonl --reward number -o adder --answer 32\n"
-        "avocet train rl smollm2 --data prompts.jsonl --reward contains:dog --reward length:1:80 "
-        "--reward-weight 1 --reward-weight 0.2 -o dogs\n"
+        "avocet train rl smollm2 --data prompts.jsonl --reward contains:dog --reward "
+        "0.2*length:1:80 -o dogs\n"
         "avocet train rl smollm2 --data prompts.jsonl --reward \"command:./judge.py\" -o judged",
     .run = run_rl,
 };

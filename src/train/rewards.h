@@ -3,16 +3,25 @@
 #ifndef AVO_TRAIN_REWARDS_H
 #define AVO_TRAIN_REWARDS_H
 
+#include "eval/reward.h"
 #include "train/run.h"
 
 #define TRAIN_REWARDS_MAX (2 * TRAIN_LIST_MAX)
 
+/* One that the settings describe. */
+typedef struct train_described {
+    const avo_allocator *allocator;
+    reward *reward;
+    char name[72];
+} train_described;
+
+/* Begins as {0} but for the allocator; must not move while it is open. */
 typedef struct train_rewards {
     const avo_allocator *allocator;
     train_reward items[TRAIN_REWARDS_MAX];
     size_t count;
-    struct reward *opened[TRAIN_LIST_MAX];
-    size_t opened_count;
+    train_described described[TRAIN_LIST_MAX];
+    size_t described_count;
 } train_rewards;
 
 AVO_MUST_USE avo_status train_rewards_add(train_rewards *rewards, const train_reward *reward,

@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SFT       (1u << TRAIN_SFT)
-#define DPO       (1u << TRAIN_DPO)
-#define RL        (1u << TRAIN_RL)
-#define PRETRAIN  (1u << TRAIN_PRETRAIN)
-#define ALL       (SFT | DPO | RL | PRETRAIN)
-#define TUNING    (SFT | DPO | RL)
-#define AT(field) offsetof(train_settings, field)
+#define SFT            (1u << TRAIN_SFT)
+#define DPO            (1u << TRAIN_DPO)
+#define RL             (1u << TRAIN_RL)
+#define PRETRAIN       (1u << TRAIN_PRETRAIN)
+#define ALL            (SFT | DPO | RL | PRETRAIN)
+#define TUNING         (SFT | DPO | RL)
+#define ITEM_BYTES_MAX ((size_t)1 << 20)
+#define AT(field)      offsetof(train_settings, field)
 
 const char *train_task_name(train_task task) {
     static const char *const names[TRAIN_TASKS] = {"sft", "dpo", "rl", "pretrain"};
@@ -21,7 +22,7 @@ const char *train_task_name(train_task task) {
 
 /* Numbers that may be "not given" have −1 below their minimum: only the range is checked. */
 const train_setting train_setting_table[] = {
-    {"data", SETTING_TEXT, AT(data), ALL, false, 0, 0, "PATH",
+    {"data", SETTING_TEXT, AT(data), ALL, true, 0, 0, "PATH",
      "training data: a .jsonl, .json, .csv or .txt file, or a folder with train.jsonl and perhaps "
      "valid.jsonl"},
     {"valid", SETTING_TEXT, AT(valid), SFT | DPO | PRETRAIN, true, 0, 0, "PATH",
@@ -53,7 +54,7 @@ const train_setting train_setting_table[] = {
      "LoRA: multiply by alpha / sqrt(rank) instead"},
     {"dora", SETTING_FLAG, AT(dora), TUNING, false, 0, 0, NULL,
      "LoRA: train magnitudes, too (DoRA)"},
-    {"adapter", SETTING_TEXT, AT(adapter), TUNING, false, 0, 0, "FOLDER",
+    {"adapter", SETTING_TEXT, AT(adapter), TUNING, true, 0, 0, "FOLDER",
      "LoRA: start from this PEFT folder"},
     {"lora-plus", SETTING_NUMBER, AT(lora_plus), TUNING, false, 0.001, 1000, "X",
      "LoRA+: learning rate of B / that of A (default 1)"},
@@ -86,10 +87,8 @@ const train_setting train_setting_table[] = {
     {"label-smoothing", SETTING_NUMBER, AT(label_smoothing), DPO, false, 0, 0.499, "X",
      "dpo: share of pairs that may be the wrong way round (default 0)"},
     {"reward", SETTING_LIST, AT(rewards), RL, false, 0, 0, "REWARD",
-     "rl: what is rewarded, such as contains:dog or exact_match (see docs/rewards.md); may be "
-     "repeated"},
-    {"reward-weight", SETTING_LIST, AT(weights), RL, false, 0, 0, "X",
-     "rl: weight of the reward of the same place (default 1)"},
+     "rl: what is rewarded, such as contains:dog, 0.5*number or command:./judge (docs/rewards.md); "
+     "may be repeated"},
     {"group", SETTING_U32, AT(group), RL, false, 2, 4096, "N",
      "rl: completions of each prompt (default 8)"},
     {"answer", SETTING_U32, AT(answer), RL, false, 1, 16777216, "N",
@@ -208,10 +207,6 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "loss is %s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
                            s->loss);
-    if (s->weights.count > 0 && s->weights.count != s->rewards.count)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%u values of reward-weight for %u rewards, must be as many",
-                           s->weights.count, s->rewards.count);
     if (s->full && s->beta > 0.0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "beta is %g: the KL divergence needs the model without the adapter, "
@@ -287,17 +282,20 @@ static avo_status read_text(const reader *r, const train_setting *setting, const
     return AVO_OK;
 }
 
-/* A number as text, so that a list of weights may be written as numbers. */
+/* A string, or an object as its text: rewards may be described by either. */
 static avo_status read_item(const reader *r, const train_setting *setting, const json_value *value,
                             const char **out) {
-    char room[NUMBER_TEXT_MAX];
+    buffer text;
     if (value->kind == JSON_STRING)
         return read_text(r, setting, value, out);
-    if (value->kind != JSON_INTEGER && value->kind != JSON_NUMBER)
+    if (value->kind != JSON_OBJECT || setting->offset != AT(rewards))
         return wrong(r, setting, value, "an array of strings");
-    json_number_text(value->kind == JSON_INTEGER ? (double)value->integer : value->number, room);
-    *out = arena_copy_text(r->arena, room, strlen(room));
-    return *out != NULL ? AVO_OK : status_no_memory(r->error, "settings", sizeof(room));
+    buffer_init(&text, r->arena->allocator, ITEM_BYTES_MAX);
+    avo_status status = json_write_value(&text, value);
+    *out = status == AVO_OK ? arena_copy_text(r->arena, text.data, text.size) : NULL;
+    size_t bytes = text.size;
+    buffer_free(&text);
+    return *out != NULL ? AVO_OK : status_no_memory(r->error, "settings", bytes);
 }
 
 static avo_status read_list(const reader *r, const train_setting *setting, const json_value *value,

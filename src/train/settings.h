@@ -56,7 +56,6 @@ typedef struct train_settings {
     double label_smoothing;
     /* RL */
     train_list rewards; /* descriptions (eval/reward.h) */
-    train_list weights; /* of the rewards, numbers; empty: 1 each */
     uint32_t group;     /* completions of a prompt */
     uint32_t answer;    /* largest length of a completion */
     const char *scale;  /* advantages: "auto", "group", "none" */

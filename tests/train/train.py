@@ -98,7 +98,7 @@ class Training(unittest.TestCase):
         self.assertIn("<polyline", (self.folder / "style/curves.svg").read_text())
 
     def test_killed_at_any_moment(self):
-        options = ["--steps", 12, "--batch", 2, "--lr", 1e-3, "--save-every", 1, "--rank", 4]
+        options = ["--steps", 30, "--batch", 3, "--lr", 1e-3, "--save-every", 1, "--rank", 4]
         self.sft("whole", *options)
         arguments = [AVOCET, "train", "sft", self.model, "--data", self.data, "-o",
                      self.folder / "killed", "--threads", "2", "--resume", *map(str, options)]
@@ -107,7 +107,7 @@ class Training(unittest.TestCase):
         for _ in range(8):
             with subprocess.Popen(arguments, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE) as process:
-                if used_or_ended(process, generator.uniform(0.02, 0.5)):
+                if used_or_ended(process, generator.uniform(0.02, 0.2)):
                     self.assertEqual(process.returncode, GOOD, process.stderr.read().decode())
                     break
                 process.kill()
@@ -119,7 +119,7 @@ class Training(unittest.TestCase):
             self.assertEqual((self.folder / "whole" / name).read_bytes(),
                              (self.folder / "killed" / name).read_bytes(), name)
         self.assertEqual([line["step"] for line in lines(self.folder / "killed/metrics.jsonl")],
-                         list(range(1, 13)))
+                         list(range(1, 31)))
         hidden = [path.name for path in (self.folder / "killed").iterdir()
                   if path.name.startswith(".")]
         self.assertLessEqual(len(hidden), kills)
