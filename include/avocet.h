@@ -404,7 +404,7 @@ typedef struct avo_engine_options {
     /* Steps that can be computed at the same time, each on its own threads. A scheduler with
      * `cores` needs 2, which takes scratch for a second step and at least two threads. 0: 1. */
     uint32_t streams;
-    /* Layers whose hidden states every step keeps for avo_batch_tap, ascending and at most 256. n is
+    /* Layers whose hidden states every step keeps for avo_batch_tap, ascending, at most 256. n is
      * the residual stream before layer n; the number of layers is the one after the last layer,
      * before the final norm. Each takes rows_max × width floats of scratch. */
     const uint32_t *taps;

@@ -341,6 +341,12 @@ void train_core_close(train_core *core) {
 
 /* ---- The plan ---- */
 
+/* Of a region. */
+static uint64_t whole_pages(size_t bytes) {
+    size_t rounded;
+    return region_round(bytes, true, &rounded) ? rounded : bytes;
+}
+
 static avo_status plan(train_core *core, uint64_t *bytes, avo_error *error) {
     uint32_t taps[DEVICE_TAPS_MAX];
     avo_plan engine = AVO_PLAN_INIT;
@@ -351,8 +357,10 @@ static avo_status plan(train_core *core, uint64_t *bytes, avo_error *error) {
     avo_engine_options options = engine_options(core, taps);
     AVO_TRY(engine_plan_describe(core->model, &options, &engine, &details, error));
     core->net.view = &core->model->view;
-    *bytes = details.host_bytes + 2 * (uint64_t)core->parameter_bytes +
-             train_buffers_cut(core, NULL) + core->arena.used_bytes;
+    uint32_t workers = engine.threads == 0 ? 1 : engine.threads;
+    *bytes = details.host_bytes + 2 * whole_pages(core->parameter_bytes) +
+             whole_pages(train_buffers_cut(core, NULL)) + core->arena.used_bytes +
+             GEMM_SHARED_BYTES + workers * (uint64_t)GEMM_WORKER_BYTES;
     if (core->adapter != NULL)
         *bytes += core->adapter->memory_bytes;
     else /* the engine's copy of the matrices, in panels of f32 */

@@ -17,7 +17,8 @@
 #ifndef AVO_TRAIN_CORE_H
 #define AVO_TRAIN_CORE_H
 
-#include "avocet.h"
+#include <avocet.h>
+
 #include "train/parameters.h"
 
 typedef struct train_core train_core;
