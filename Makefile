@@ -15,9 +15,11 @@ run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
 	@cmake --build $(BUILD) --target avocet
-	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
-	@printf '> %s\n' "$$PROMPT"
-	@./$(BUILD)/avocet run "$(MODEL)" "$$PROMPT"
+	@model="$(MODEL)"; \
+	test -e "$$model" || ./$(BUILD)/avocet pull "$$model" || { model=demo; \
+	    echo "make run: $(MODEL) is not here and cannot be downloaded; the demo model answers"; }; \
+	printf '> %s\n' "$$PROMPT"; \
+	./$(BUILD)/avocet run "$$model" "$$PROMPT"
 
 test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz, ARM)
 	@$(BOOT) test
