@@ -101,7 +101,9 @@ static avo_status run_call(train_call *call, const char *name) {
     if (call->config != NULL)
         AVO_TRY(read_config(call));
     AVO_TRY(train_settings_finish(&call->options.settings, &call->error));
-    AVO_TRY(cli_model_open(name, &model, &call->error));
+    char path[CLI_PATH_MAX];
+    AVO_TRY(train_start_find(call, name, path));
+    AVO_TRY(cli_model_open(path, &model, &call->error));
     avo_status status = run_opened(call, model);
     cli_progress_end();
     avo_model_close(model);
@@ -140,6 +142,7 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
     arena_init(&call.arena, NULL, SIZE_MAX);
     avo_status status = take_lists(&lists, &call.options.settings, &call.error);
     AVO_THEN(status, run_call(&call, argv[1]));
+    train_start_clean(&call);
     train_rewards_close(&call.rewards);
     arena_free(&call.arena);
     if (status == AVO_ERROR_CANCELLED) { /* says how to go on */
@@ -201,8 +204,12 @@ const cli_command command_train_rl = {
 const cli_command command_train_pretrain = {
     .name = "train pretrain",
     .summary = "train all weights of a new model on texts",
-    .usage = "avocet train pretrain FOLDER --data PATH -o FOLDER [options]",
-    .examples = "avocet train pretrain ./new-model --data texts.txt -o trained --steps 2000",
+    .usage = "avocet train pretrain CONFIG.json|MODEL --data PATH -o FOLDER [options]\n\n"
+             "CONFIG.json is a configuration (docs/train-data.md): a new model with random weights "
+             "and a\ntokenizer made from the data. MODEL is a folder with safetensors.",
+    .examples = "avocet train pretrain config.json --data texts.txt -o trained --steps 2000\n"
+                "avocet train pretrain config.json --data texts.txt -o trained --resume\n"
+                "avocet run ./trained \"Once upon a time\"",
     .run = run_pretrain,
 };
 
@@ -221,7 +228,7 @@ const cli_command command_train = {
     .usage = "avocet train sft MODEL --data PATH -o FOLDER [options]\n"
              "       avocet train dpo MODEL --data PATH -o FOLDER [options]\n"
              "       avocet train rl MODEL --data PATH --reward REWARD -o FOLDER [options]\n"
-             "       avocet train pretrain FOLDER --data PATH -o FOLDER [options]\n\n"
+             "       avocet train pretrain CONFIG.json|MODEL --data PATH -o FOLDER [options]\n\n"
              "Each subcommand has its own --help.",
     .examples = "avocet train sft smollm2 --data chats.jsonl -o my-lora\n"
                 "avocet train rl smollm2 --data sums.jsonl --reward number -o adder",

@@ -167,6 +167,27 @@ class Training(unittest.TestCase):
         self.assertLess(metrics[-1]["loss"], 0.6 * metrics[0]["loss"])
         self.assertTrue((output / "model.safetensors").exists())
 
+    def test_from_scratch(self):
+        """A configuration becomes a model with a tokenizer of its own; the same bytes each time."""
+        config, text = self.folder / "new.json", self.folder / "new.txt"
+        config.write_text(json.dumps({
+            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 300, "max_position_embeddings": 64, "tokenizer": {}}))
+        text.write_text("the dog ran to the dog and the dog sat. " * 40)
+        arguments = ["pretrain", config, "--data", text, "--batch", 4, "--context", 32,
+                     "--threads", 2, "--lr", 3e-3, "--steps", 12]
+        preview = self.train(*arguments, "--dry-run", "--json")
+        self.assertGreater(json.loads(preview.stdout)["parameters"], 10000)
+        for name in ("new-a", "new-b"):
+            self.train(*arguments, "-o", self.folder / name, "--save-every", 5)
+        for name in ("model.safetensors", "tokenizer.json", "config.json"):
+            self.assertEqual((self.folder / "new-a" / name).read_bytes(),
+                             (self.folder / "new-b" / name).read_bytes(), name)
+        done = self.train(*arguments, "-o", self.folder / "new-a", status=FAILED)
+        self.assertIn(b"--resume", done.stderr)
+        self.train(*arguments, "-o", self.folder / "new-a", "--resume")
+        self.assertIn("dog", self.answer("the", "--raw", model=self.folder / "new-a"))
+
     def test_dry_run(self):
         output = self.folder / "nothing"
         done = self.train("sft", self.model, "--data", self.data, "-o", output, "--dry-run",
