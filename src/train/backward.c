@@ -74,7 +74,7 @@ static avo_status embedding_backward(train_core *core, const float *coefficients
         train_each(core, view->width, 16, position_columns, &task);
     if (view->embedding_project.weight.data != NULL) {
         look_up(core, b->projected);
-        train_group project = {.use = {{&core->net.embedding_project, NULL, b->hidden, NULL}},
+        train_group project = {.use = {{&core->net.embedding_project, NULL, b->hidden}},
                                .count = 1,
                                .x = b->projected,
                                .rows = call->rows};

@@ -62,6 +62,19 @@ static avo_engine_options engine_options(const train_core *core, uint32_t taps[D
 
 /* ---- Memory ---- */
 
+/* Those that are As of LoRA, or those that are not: As are neighbours, as train_group wants them.
+ */
+static void place_parameters(train_core *core, bool as, size_t *at) {
+    for (uint32_t i = 0; i < core->parameters.count; i++) {
+        train_parameter *own = &core->parameters.item[i];
+        if ((own->role == TRAIN_LORA_A) != as)
+            continue;
+        own->value = (float *)(void *)core->values.data + *at;
+        own->gradient = (float *)(void *)core->gradients.data + *at;
+        *at += ((size_t)own->rows * own->k + 15) / 16 * 16;
+    }
+}
+
 avo_status train_parameters_take(train_core *core, avo_error *error) {
     train_parameters *p = &core->parameters;
     size_t total = 0, bytes;
@@ -84,11 +97,8 @@ avo_status train_parameters_take(train_core *core, avo_error *error) {
     memset(core->values.data, 0, bytes);
     memset(core->gradients.data, 0, bytes);
     size_t at = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
-        p->item[i].value = (float *)(void *)core->values.data + at;
-        p->item[i].gradient = (float *)(void *)core->gradients.data + at;
-        at += ((size_t)p->item[i].rows * p->item[i].k + 15) / 16 * 16;
-    }
+    place_parameters(core, true, &at);
+    place_parameters(core, false, &at);
     return AVO_OK;
 }
 

@@ -115,8 +115,8 @@ typedef struct train_buffers {
     float *gate, *up, *active;   /* [rows][feed forward] */
     float *down;                 /* [rows][width] */
     float *after;                /* [rows][width] the layer's output in front of a norm behind it */
-    float *low;                  /* [ADAPTER_MATRICES][rows][rank] A·x */
-    float *dlow;                 /* [TRAIN_GROUP_MAX][rows][rank] */
+    float *low;                  /* [ADAPTER_MATRICES][rows][rank] A·x, group by group */
+    float *dlow;                 /* [rows][TRAIN_GROUP_MAX][rank] */
     /* gradients */
     float *hidden, *width_a, *width_b; /* [rows][width] */
     float *dquery, *dkey, *dvalue, *dattended;
@@ -194,20 +194,21 @@ void train_each(train_core *core, size_t rows, size_t block, train_rows_task tas
 
 /* ---- Products (linear.c) ---- */
 
-/* A matrix in use: `low` is where A·x is kept between the passes. */
+/* A matrix in use. */
 typedef struct train_use {
     const train_linear *linear;
     float *out;  /* [rows][linear rows] */
     float *dout; /* the same; changed by DoRA's gains */
-    float *low;  /* [rows][rank] */
 } train_use;
 
-/* Matrices that read the same x, [rows][k]. */
+/* Matrices that read the same x, [rows][k]. Where the As of all of them lie one behind the other
+ * (train_parameters_take puts them so), products with them are one. */
 typedef struct train_group {
     train_use use[TRAIN_GROUP_MAX];
     uint32_t count;
     const float *x;
     size_t rows;
+    float *low; /* [rows][count][rank] A·x, kept between the passes; NULL: no LoRA */
 } train_group;
 void train_linears(train_core *core, const train_group *group);
 /* A·x alone, for a backward pass that does not need the outputs. */

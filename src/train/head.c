@@ -76,15 +76,16 @@ static void head_back(head_chunk *chunk, train_head_pass pass, const float *hidd
     train_part all = {0, chunk->count};
     bool projected = net->head_project.base->weight.data != NULL;
     train_group project = {
-        .use = {{&net->head_project, b->projected, b->after, NULL}}, 1, b->normed, rows};
+        .use = {{&net->head_project, b->projected, b->after}}, 1, b->normed, rows, NULL};
     if (projected)
         train_linears(core, &project);
     float *low = b->low + (size_t)ADAPTER_HEAD * core->options.rows_max * core->rank;
     train_linear frozen = {.base = net->head.base};
-    train_group head = {.use = {{pass == HEAD_INPUT ? &frozen : &net->head, NULL, b->logits, low}},
+    train_group head = {.use = {{pass == HEAD_INPUT ? &frozen : &net->head, NULL, b->logits}},
                         .count = 1,
                         .x = projected ? b->projected : b->normed,
-                        .rows = rows};
+                        .rows = rows,
+                        .low = low};
     train_low(core, &head);
     if (pass == HEAD_WEIGHT) {
         train_linears_backward(core, &head, &all, 1, NULL, false);

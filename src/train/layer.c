@@ -42,31 +42,33 @@ static float *low_of(const layer_pass *p, adapter_matrix matrix) {
 static train_group attention_group(const layer_pass *p) {
     const train_layer *l = p->layer;
     const train_buffers *b = p->b;
-    return (train_group){.use = {{&l->query, b->query_raw, b->dquery, low_of(p, ADAPTER_QUERY)},
-                                 {&l->key, b->key_raw, b->dkey, low_of(p, ADAPTER_KEY)},
-                                 {&l->value, b->value, b->dvalue, low_of(p, ADAPTER_VALUE)}},
+    return (train_group){.use = {{&l->query, b->query_raw, b->dquery},
+                                 {&l->key, b->key_raw, b->dkey},
+                                 {&l->value, b->value, b->dvalue}},
                          .count = 3,
                          .x = p->view->norm_after ? p->hidden : b->normed,
-                         .rows = p->rows};
+                         .rows = p->rows,
+                         .low = low_of(p, ADAPTER_QUERY)};
 }
 
 static train_group output_group(const layer_pass *p, float *dout) {
-    return (train_group){
-        .use = {{&p->layer->output, p->b->projected, dout, low_of(p, ADAPTER_OUTPUT)}},
-        .count = 1,
-        .x = p->b->attended,
-        .rows = p->rows};
+    return (train_group){.use = {{&p->layer->output, p->b->projected, dout}},
+                         .count = 1,
+                         .x = p->b->attended,
+                         .rows = p->rows,
+                         .low = low_of(p, ADAPTER_OUTPUT)};
 }
 
 /* Gradients of gate and up take the places of what is not needed any more. */
 static train_group gated_group(const layer_pass *p) {
     const train_layer *l = p->layer;
     const train_buffers *b = p->b;
-    train_use up = {&l->up, b->up, b->dactive, low_of(p, ADAPTER_UP)};
-    train_group group = {.use = {{&l->gate, b->gate, b->active, low_of(p, ADAPTER_GATE)}, up},
+    train_use up = {&l->up, b->up, b->dactive};
+    train_group group = {.use = {{&l->gate, b->gate, b->active}, up},
                          .count = 2,
                          .x = p->view->norm_after ? b->joined : b->normed_up,
-                         .rows = p->rows};
+                         .rows = p->rows,
+                         .low = low_of(p, ADAPTER_GATE)};
     if (l->gate.base->weight.data == NULL) {
         group.use[0] = up;
         group.count = 1;
@@ -75,10 +77,11 @@ static train_group gated_group(const layer_pass *p) {
 }
 
 static train_group down_group(const layer_pass *p, float *dout) {
-    return (train_group){.use = {{&p->layer->down, p->b->down, dout, low_of(p, ADAPTER_DOWN)}},
+    return (train_group){.use = {{&p->layer->down, p->b->down, dout}},
                          .count = 1,
                          .x = p->b->active,
-                         .rows = p->rows};
+                         .rows = p->rows,
+                         .low = low_of(p, ADAPTER_DOWN)};
 }
 
 /* ---- Rows ---- */

@@ -73,25 +73,48 @@ static gemm_call base_call(const train_core *core, const train_group *group, con
                        .precision = core->precision};
 }
 
-/* low = A·x */
-static gemm_call low_call(const train_core *core, const train_group *group, const train_use *use) {
-    return (gemm_call){.m = group->rows,
-                       .n = core->rank,
-                       .k = k_of(group),
-                       .a = train_floats(group->x, k_of(group), 1),
-                       .b = train_floats(use->linear->a, 1, k_of(group)),
-                       .c = use->low,
-                       .c_stride = core->rank,
-                       .scale = 1.0f,
-                       .precision = core->precision};
+/* Numbers of a row of `low`. */
+static size_t low_stride(const train_core *core, const train_group *group) {
+    return (size_t)group->count * core->rank;
+}
+
+/* Whether all As, and their gradients, lie one behind the other. */
+static bool stacked(const train_core *core, const train_group *group) {
+    const train_linear *first = group->use[0].linear;
+    size_t numbers = (size_t)core->rank * k_of(group);
+    bool all = first->a != NULL;
+    for (uint32_t i = 1; i < group->count && all; i++) {
+        const train_linear *linear = group->use[i].linear;
+        all = linear->a == first->a + i * numbers && linear->da == first->da + i * numbers;
+    }
+    return all;
+}
+
+/* As that are multiplied together: matrices [first, first + count) of the group. */
+typedef struct a_run {
+    uint32_t first, count;
+} a_run;
+
+static size_t list_runs(const train_core *core, const train_group *group,
+                        a_run runs[TRAIN_GROUP_MAX]) {
+    size_t count = 0;
+    if (stacked(core, group)) {
+        runs[0] = (a_run){0, group->count};
+        return 1;
+    }
+    for (uint32_t i = 0; i < group->count; i++)
+        if (group->use[i].linear->a != NULL)
+            runs[count++] = (a_run){i, 1};
+    return count;
 }
 
 /* y += s · B·low */
-static gemm_call up_call(const train_core *core, const train_group *group, const train_use *use) {
+static gemm_call up_call(const train_core *core, const train_group *group, uint32_t i) {
+    const train_use *use = use_at(group, i);
     return (gemm_call){.m = group->rows,
                        .n = rows_of(use),
                        .k = core->rank,
-                       .a = train_floats(use->low, core->rank, 1),
+                       .a = train_floats(group->low + i * core->rank, low_stride(core, group), 1),
                        .b = train_floats(use->linear->b, 1, core->rank),
                        .c = use->out,
                        .c_stride = rows_of(use),
@@ -100,12 +123,21 @@ static gemm_call up_call(const train_core *core, const train_group *group, const
                        .precision = core->precision};
 }
 
+/* low = A·x */
 void train_low(train_core *core, const train_group *group) {
     gemm_call calls[TRAIN_GROUP_MAX];
-    size_t count = 0;
-    for (uint32_t i = 0; i < group->count; i++)
-        if (use_at(group, i)->linear->a != NULL)
-            calls[count++] = low_call(core, group, use_at(group, i));
+    a_run runs[TRAIN_GROUP_MAX];
+    size_t count = list_runs(core, group, runs), k = k_of(group);
+    for (size_t i = 0; i < count; i++)
+        calls[i] = (gemm_call){.m = group->rows,
+                               .n = (size_t)runs[i].count * core->rank,
+                               .k = k,
+                               .a = train_floats(group->x, k, 1),
+                               .b = train_floats(group->use[runs[i].first].linear->a, 1, k),
+                               .c = group->low + runs[i].first * core->rank,
+                               .c_stride = low_stride(core, group),
+                               .scale = 1.0f,
+                               .precision = core->precision};
     if (count > 0)
         gemm_run(core->gemm, calls, count);
 }
@@ -120,7 +152,7 @@ void train_linears(train_core *core, const train_group *group) {
     count = 0;
     for (uint32_t i = 0; i < group->count; i++)
         if (use_at(group, i)->linear->a != NULL)
-            calls[count++] = up_call(core, group, use_at(group, i));
+            calls[count++] = up_call(core, group, i);
     if (count > 0)
         gemm_run(core->gemm, calls, count);
     for (uint32_t i = 0; i < group->count; i++) {
@@ -227,35 +259,39 @@ static gemm_call weight_call(const train_core *core, const train_group *group, c
                        .precision = core->precision};
 }
 
-/* dB += s·Σ dyᵀ·low and dA += Σ dlowᵀ·x of one part. */
-static size_t lora_calls(const train_core *core, const train_group *group, uint32_t i,
-                         const train_part *part, gemm_call calls[2]) {
+/* dB += s·Σ dyᵀ·low of one part. */
+static gemm_call b_call(const train_core *core, const train_group *group, uint32_t i,
+                        const train_part *part) {
     const train_use *use = use_at(group, i);
-    size_t width = rows_of(use), k = k_of(group), rank = core->rank;
-    const float *dy = use->dout + part->first * width;
-    const float *dlow = core->buffers.dlow + (i * group->rows + part->first) * rank;
+    size_t width = rows_of(use), rank = core->rank, stride = low_stride(core, group);
     bool ordered = use->linear->order != NULL;
-    calls[0] = (gemm_call){.m = width,
-                           .n = rank,
-                           .k = part->rows,
-                           .a = train_floats(dy, 1, width),
-                           .b = train_floats(use->low + part->first * rank, rank, 1),
-                           .c = ordered ? core->buffers.order_b : use->linear->db,
-                           .c_stride = rank,
-                           .scale = core->scale,
-                           .add = !ordered,
-                           .precision = core->precision};
-    calls[1] = (gemm_call){.m = rank,
-                           .n = k,
-                           .k = part->rows,
-                           .a = train_floats(dlow, 1, rank),
-                           .b = train_floats(group->x + part->first * k, k, 1),
-                           .c = use->linear->da,
-                           .c_stride = k,
-                           .scale = 1.0f,
-                           .add = true,
-                           .precision = core->precision};
-    return 2;
+    return (gemm_call){.m = width,
+                       .n = rank,
+                       .k = part->rows,
+                       .a = train_floats(use->dout + part->first * width, 1, width),
+                       .b = train_floats(group->low + part->first * stride + i * rank, stride, 1),
+                       .c = ordered ? core->buffers.order_b : use->linear->db,
+                       .c_stride = rank,
+                       .scale = core->scale,
+                       .add = !ordered,
+                       .precision = core->precision};
+}
+
+/* dA += Σ dlowᵀ·x of one part. */
+static gemm_call a_call(const train_core *core, const train_group *group, const a_run *run,
+                        const train_part *part) {
+    size_t k = k_of(group), stride = low_stride(core, group);
+    const float *dlow = core->buffers.dlow + part->first * stride + run->first * core->rank;
+    return (gemm_call){.m = (size_t)run->count * core->rank,
+                       .n = k,
+                       .k = part->rows,
+                       .a = train_floats(dlow, 1, stride),
+                       .b = train_floats(group->x + part->first * k, k, 1),
+                       .c = group->use[run->first].linear->da,
+                       .c_stride = k,
+                       .scale = 1.0f,
+                       .add = true,
+                       .precision = core->precision};
 }
 
 /* What was summed in the base's order of rows goes to PEFT's. */
@@ -267,32 +303,41 @@ static void add_ordered(const train_core *core, const train_use *use) {
                 core->buffers.order_b[row * rank + r];
 }
 
-/* Whether calls of the group's matrices write to the same gradient: parts of a fused module. */
-static bool shares_a(const train_group *group) {
-    return group->count > 1 && group->use[0].linear->da != NULL &&
-           group->use[0].linear->da == group->use[1].linear->da;
+/* Calls that are collected until one of them would write where another one does. */
+typedef struct call_list {
+    gemm *gemm;
+    gemm_call call[3 * TRAIN_GROUP_MAX];
+    size_t count;
+} call_list;
+
+static void flush(call_list *list) {
+    if (list->count > 0)
+        gemm_run(list->gemm, list->call, list->count);
+    list->count = 0;
 }
 
 static void part_backward(train_core *core, const train_group *group, const train_part *part) {
-    gemm_call calls[2 * TRAIN_GROUP_MAX];
-    size_t count = 0;
+    call_list list = {.gemm = core->gemm};
+    a_run runs[TRAIN_GROUP_MAX];
+    size_t run_count = list_runs(core, group, runs);
     for (uint32_t i = 0; i < group->count; i++) {
         const train_use *use = use_at(group, i);
         if (use->linear->dweight != NULL)
-            calls[count++] = weight_call(core, group, use, part);
+            list.call[list.count++] = weight_call(core, group, use, part);
         if (use->linear->a == NULL)
             continue;
-        count += lora_calls(core, group, i, part, calls + count);
-        bool ordered = use->linear->order != NULL;
-        if (ordered || shares_a(group)) {
-            gemm_run(core->gemm, calls, count);
-            count = 0;
-        }
-        if (ordered)
-            add_ordered(core, use);
+        list.call[list.count++] = b_call(core, group, i, part);
+        if (use->linear->order == NULL)
+            continue;
+        flush(&list);
+        add_ordered(core, use);
     }
-    if (count > 0)
-        gemm_run(core->gemm, calls, count);
+    for (size_t i = 0; i < run_count; i++) {
+        if (i > 0) /* parts of a fused module share A */
+            flush(&list);
+        list.call[list.count++] = a_call(core, group, &runs[i], part);
+    }
+    flush(&list);
 }
 
 /* dlow = s · dy·B of all rows. */
@@ -308,8 +353,8 @@ static void low_backward(train_core *core, const train_group *group) {
                                      .k = rows_of(use),
                                      .a = train_floats(use->dout, rows_of(use), 1),
                                      .b = train_floats(use->linear->b, rank, 1),
-                                     .c = core->buffers.dlow + i * group->rows * rank,
-                                     .c_stride = rank,
+                                     .c = core->buffers.dlow + i * rank,
+                                     .c_stride = low_stride(core, group),
                                      .scale = core->scale,
                                      .precision = core->precision};
     }
@@ -319,7 +364,9 @@ static void low_backward(train_core *core, const train_group *group) {
 
 /* dx (+)= Σ dy·W + dlow·A, one matrix after the other. */
 static void input_backward(train_core *core, const train_group *group, float *dx, bool add) {
-    size_t k = k_of(group), rank = core->rank;
+    size_t k = k_of(group);
+    a_run runs[TRAIN_GROUP_MAX];
+    size_t run_count = list_runs(core, group, runs);
     for (uint32_t i = 0; i < group->count; i++) {
         const train_use *use = use_at(group, i);
         gemm_call call = {.m = group->rows,
@@ -334,15 +381,13 @@ static void input_backward(train_core *core, const train_group *group, float *dx
                           .precision = core->precision};
         gemm_run(core->gemm, &call, 1);
     }
-    for (uint32_t i = 0; i < group->count; i++) {
-        const train_use *use = use_at(group, i);
-        if (use->linear->a == NULL)
-            continue;
+    for (size_t i = 0; i < run_count; i++) {
+        const float *dlow = core->buffers.dlow + runs[i].first * core->rank;
         gemm_call call = {.m = group->rows,
                           .n = k,
-                          .k = rank,
-                          .a = train_floats(core->buffers.dlow + i * group->rows * rank, rank, 1),
-                          .b = train_floats(use->linear->a, k, 1),
+                          .k = (size_t)runs[i].count * core->rank,
+                          .a = train_floats(dlow, low_stride(core, group), 1),
+                          .b = train_floats(group->use[runs[i].first].linear->a, k, 1),
                           .c = dx,
                           .c_stride = k,
                           .scale = 1.0f,
