@@ -7,17 +7,22 @@ SECONDS ?= 60
 TARGET  ?=
 BOOT    := tools/bootstrap
 export PROMPT
+# Tells small stories; without the shared test data the model that comes with the program.
+STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories260K.bin
+RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help
+.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help train-style train-dpo train-rl train-demo
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
 	@cmake --build $(BUILD) --target avocet
-	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
-	@printf '> %s\n' "$$PROMPT"
-	@./$(BUILD)/avocet run "$(MODEL)" "$$PROMPT"
+	@model="$(MODEL)"; \
+	test -e "$$model" || ./$(BUILD)/avocet pull "$$model" || { model=demo; \
+	    echo "make run: $(MODEL) is not here and cannot be downloaded; the demo model answers"; }; \
+	printf '> %s\n' "$$PROMPT"; \
+	./$(BUILD)/avocet run "$$model" "$$PROMPT"
 
 test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz, ARM)
 	@$(BOOT) test
@@ -47,6 +52,40 @@ test-cuda: build ## the tests of the CUDA device on this machine's card; says so
 fuzz: ## every fuzz entry for SECONDS=60 each, or TARGET=name alone; the corpus stays in build-fuzz/
 	@$(BOOT) test
 	@tools/fuzz --seconds $(SECONDS) $(TARGET)
+
+train-style: ## examples: teach the default model to talk like a pirate (a few minutes), and ask it
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
+	@mkdir -p $(BUILD)/train
+	./$(BUILD)/avocet train sft "$(MODEL)" --config configs/train/style.json -o $(BUILD)/train/style --resume
+	./$(BUILD)/avocet run "$(MODEL)" --adapter pirate=$(BUILD)/train/style --temperature 0 "What is the capital of Italy?"
+
+train-dpo: ## examples: teach the default model to prefer short answers (a few minutes), and ask it
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
+	@mkdir -p $(BUILD)/train
+	./$(BUILD)/avocet train dpo "$(MODEL)" --config configs/train/short.json -o $(BUILD)/train/short --resume
+	./$(BUILD)/avocet run "$(MODEL)" --adapter short=$(BUILD)/train/short --temperature 0 "What is a river?"
+
+train-rl: ## examples: reward stories with a dog in them, with three seeds (RL_MODEL=model.bin)
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@mkdir -p $(BUILD)/train/dogs
+	@examples/train/three_seeds $(BUILD)/avocet "$(RL_MODEL)" configs/train/dogs.json $(BUILD)/train/dogs
+
+train-demo: ## examples: train a small model from scratch on the text of the demo model, and ask it
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@mkdir -p $(BUILD)/train/demo-text
+	@tools/demo/text --samples 4000 >$(BUILD)/train/demo-text/train.jsonl
+	./$(BUILD)/avocet train pretrain configs/train/demo.json --data $(BUILD)/train/demo-text -o $(BUILD)/train/demo --resume --context 256 --batch 16 --steps 300 --lr 2e-3
+	./$(BUILD)/avocet run $(BUILD)/train/demo --temperature 0 "What is 2 + 2?"
 
 exactness: ## recompute what the oracles computed and print the table of differences
 	@$(BOOT) run

@@ -1,5 +1,5 @@
-/* Avocet: an LLM inference engine. This file, with avocet/chat.h at its end, is the whole public
- * interface.
+/* Avocet: an LLM inference engine. This file, with those that it includes at its end, is the whole
+ * public interface.
  *
  * Types:
  *   avo_model      weights, tokenizer and chat template of one file or folder. Immutable once
@@ -15,6 +15,7 @@
  *   avo_chat       requests from JSON, answers split into content, reasoning and tool calls.
  *   avo_scheduler  runs many requests on one engine: queues, fairness, deadlines, cancellation.
  *   avo_grammar    a JSON schema or a grammar that an answer must follow, compiled to token masks.
+ *   avo_train_run  trains adapters and models.
  *   avo_telemetry  counters, histograms and spans of engines and schedulers, with exporters.
  *
  * The same request gives the same bytes, no matter what else is in the batch, how the prompt is
@@ -403,7 +404,7 @@ typedef struct avo_engine_options {
     /* Steps that can be computed at the same time, each on its own threads. A scheduler with
      * `cores` needs 2, which takes scratch for a second step and at least two threads. 0: 1. */
     uint32_t streams;
-    /* Layers whose hidden states every step keeps for avo_batch_tap, ascending and at most 16. n is
+    /* Layers whose hidden states every step keeps for avo_batch_tap, ascending, at most 256. n is
      * the residual stream before layer n; the number of layers is the one after the last layer,
      * before the final norm. Each takes rows_max × width floats of scratch. */
     const uint32_t *taps;
@@ -953,5 +954,6 @@ AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *se
 
 #include "avocet/chat.h"
 #include "avocet/scheduler.h"
+#include "avocet/train.h"
 
 #endif

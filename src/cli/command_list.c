@@ -89,7 +89,10 @@ static void print_table(const hub_models *models) {
     }
     for (const hub_known *known = hub_known_models; known->name != NULL; known++) {
         char advice[96];
-        snprintf(advice, sizeof(advice), "not downloaded: avocet pull %s", known->name);
+        snprintf(advice, sizeof(advice),
+                 known->embedded != NULL ? "in the program: avocet run %s"
+                                         : "not downloaded: avocet pull %s",
+                 known->name);
         if (!is_here(models, known->name))
             print_row(name_width, source_width, known->name, cli_bytes_text(known->bytes, size),
                       advice, "-", known->licence);

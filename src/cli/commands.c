@@ -17,6 +17,7 @@
     X(tokenize)                                                                                    \
     X(pack)                                                                                        \
     X(calibrate)                                                                                   \
+    X(train)                                                                                       \
     X(adapter)                                                                                     \
     X(pull)                                                                                        \
     X(list)                                                                                        \

@@ -26,8 +26,8 @@ typedef struct weights_store weights_store;   /* store.h */
 
 /* ---- Limits ---- */
 #define DEVICE_STREAMS_MAX    2
-#define DEVICE_TAPS_MAX       16 /* layers whose hidden states a step can keep */
-#define DEVICE_ARITHMETIC_MAX 8  /* bytes of an arithmetic's name, its zero included */
+#define DEVICE_TAPS_MAX       256 /* layers whose hidden states a step can keep */
+#define DEVICE_ARITHMETIC_MAX 8   /* bytes of an arithmetic's name, its zero included */
 
 /* ---- Choice ---- */
 

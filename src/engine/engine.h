@@ -123,6 +123,31 @@ void engine_leave(avo_engine *engine);
 AVO_MUST_USE avo_status engine_session_open(avo_engine *engine, const avo_session_options *options,
                                             avo_session **session, avo_error *error);
 
+/* ---- For training ---- */
+
+/* Rows of the newest step once more through the head: `rows` are numbers of rows of the step, at
+ * most engine_head_rows of them, `next` a token of each whose logit is wanted. *found: [count], as
+ * long as the engine computes nothing else. With `whole` (at most engine_limits.logits_max rows)
+ * all their logits can be read, too. The sums are those that sampled tokens have. */
+uint32_t engine_head_rows(const avo_engine *engine);
+AVO_MUST_USE avo_status engine_batch_head(avo_batch *batch, const uint32_t *rows, uint32_t count,
+                                          const int32_t *next, bool whole, const logit_top **found,
+                                          avo_error *error);
+AVO_MUST_USE avo_status engine_batch_head_logits(avo_batch *batch, uint32_t index,
+                                                 const float **logits, avo_error *error);
+/* Hidden states of all rows of the newest step before `layer`, which the engine taps; until another
+ * layer is read. */
+AVO_MUST_USE avo_status engine_batch_hidden(avo_batch *batch, uint32_t layer, const float **rows,
+                                            avo_error *error);
+/* The log-probability of `next`, as every part of the engine computes it. */
+AVO_MUST_USE avo_status engine_logprob(const logit_top *found, float *logprob, avo_error *error);
+/* Its pages are not for other sessions, and it finds none of theirs: an empty session. */
+void engine_session_keep_private(avo_session *session);
+/* Forgets all cached prefixes: the weights have changed. */
+void engine_forget_prefixes(avo_engine *engine);
+/* Whether steps read adapters where they are, so that they need not stay open behind the step. */
+bool engine_adapters_in_place(const avo_engine *engine);
+
 /* Tokens of a prompt that a session with these adapters and this salt would find in the prefix
  * cache now (avo_session_reuse); nothing is taken. */
 uint32_t engine_prefix_peek(avo_engine *engine, const avo_session_options *options,

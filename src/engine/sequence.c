@@ -86,6 +86,8 @@ void sequence_want(const sequence *sequence, avo_batch *batch) {
     /* A grammar may allow none of the highest, and computing the head again costs far more than
      * keeping what it gave. */
     batch->whole = batch->whole || top == 0 || sampler_constrained(sequence->sampler);
+    if (top == 0)
+        top = 1; /* for the sum that log-probabilities need */
     batch->top = top > batch->top ? top : batch->top;
 }
 
@@ -107,16 +109,16 @@ static avo_status draw_allowed(const sequence *sequence, const avo_session *sess
 }
 
 /* Draws from the logits of the session's `row`-th scored token. A sampler that needs the highest
- * logits alone draws from those even where all are at hand: what else is in the batch must not
- * change the last bit of a logprob. */
+ * logits alone draws from those even where all are at hand. Log-probabilities use the device's sum
+ * in both cases: neither the options nor what else is in the batch change their last bit. */
 static avo_status draw(const sequence *sequence, const avo_session *session, avo_batch *batch,
                        size_t row, uint64_t position, sample_choice *choice, avo_error *error) {
     sampler *sampler = sequence->sampler;
     const float *logits;
+    const logit_top *top;
+    AVO_TRY(batch_top(batch, session, row, &top, error));
     if (sampler_top(sampler) > 0) {
         bool undecided, drawn;
-        const logit_top *top;
-        AVO_TRY(batch_top(batch, session, row, &top, error));
         sampler_draw_top(sampler, top, position, choice, &undecided);
         if (!undecided)
             return AVO_OK;
@@ -125,7 +127,8 @@ static avo_status draw(const sequence *sequence, const avo_session *session, avo
             return AVO_OK;
     }
     AVO_TRY(batch_logits(batch, session, row, &logits, error));
-    avo_status status = sampler_draw(sampler, logits, position, choice, error);
+    AVO_TRY(batch_top(batch, session, row, &top, error)); /* the head may have run again */
+    avo_status status = sampler_draw_found(sampler, logits, top, position, choice, error);
     /* The base was opened and served before: an adapter is the likelier one to be broken. */
     for (uint32_t i = session->adapter_count; status != AVO_OK && i-- > 0;)
         status =

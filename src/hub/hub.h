@@ -15,7 +15,7 @@
 
 /* A name known to `avocet list` (or "smollm2", "gemma3-270m" once pulled) to the path of its file
  * or folder; AVO_ERROR_NOT_FOUND with a text that says how to pull it. "NAME/FILE" is one file of
- * a pulled model. */
+ * a pulled model. A model that is in the binary ("demo") is written to the models' folder first. */
 AVO_MUST_USE avo_status hub_find(const char *name, char *path, size_t capacity, avo_error *error);
 
 /* ---- What is on disk ---- */
@@ -77,6 +77,7 @@ typedef struct hub_known {
     const char *sha256;
     const char *licence;
     const char *licence_text; /* shown before anything is fetched */
+    const void *embedded;     /* the file, in the binary; NULL: it is downloaded */
 } hub_known;
 
 /* The known models, ended by one whose name is NULL. The first is the default. */

@@ -3,6 +3,14 @@
 
 #include <string.h>
 
+#ifdef AVO_DEMO_FILE
+/* models/demo.avo, which docs/demo.md says how to make; name and sum come from the build. */
+__asm__(".section .rodata\n.balign 64\n.hidden demo_model\n.global demo_model\n"
+        ".type demo_model, @object\ndemo_model:\n.incbin \"" AVO_DEMO_FILE "\"\n"
+        ".size demo_model, . - demo_model\n.previous\n");
+extern const unsigned char demo_model[];
+#endif
+
 const hub_known hub_known_models[] = {
     {
         .name = "smollm2",
@@ -33,6 +41,19 @@ const hub_known hub_known_models[] = {
             "https://ai.google.dev/gemma/prohibited_use_policy). Using it means that you agree to "
             "them; if you do not, stop now and `avocet remove gemma3-270m`.",
     },
+#ifdef AVO_DEMO_FILE
+    {
+        .name = "demo",
+        .title = "Avocet's demo: a toy for tests, and where there is no network",
+        .packages = {NULL},
+        .file = "demo.avo",
+        .bytes = AVO_DEMO_BYTES,
+        .sha256 = AVO_DEMO_SHA256,
+        .licence = "as Avocet's",
+        .licence_text = "The demo model is a part of Avocet.",
+        .embedded = demo_model,
+    },
+#endif
     {.name = NULL},
 };
 

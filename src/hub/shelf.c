@@ -203,11 +203,27 @@ static avo_status find_in(const hub_models *models, const char *name, char *path
     return fail_missing(models, name, error);
 }
 
+/* The model of the binary is on the shelf, and it is this binary's. */
+static bool is_current(const hub_models *models, const hub_known *known) {
+    const hub_model *model = find_model(models, known->name, strlen(known->name));
+    return model != NULL && model->complete && model->file_count == 1 &&
+           strcmp(model->files[0].sha256, known->sha256) == 0;
+}
+
 avo_status hub_find(const char *name, char *path, size_t capacity, avo_error *error) {
     if (file_kind_of(name) != FILE_MISSING)
         return give_path(name, path, capacity, error);
     hub_models models;
     AVO_TRY(hub_list(&models, error));
+    const hub_known *known = hub_known_find(name);
+    if (known != NULL && known->embedded != NULL && !is_current(&models, known)) {
+        hub_pull_options options = HUB_PULL_OPTIONS_INIT;
+        hub_pulled pulled;
+        hub_models_free(&models);
+        options.source = name;
+        AVO_TRY(hub_pull(&options, &pulled, error));
+        return give_path(pulled.path, path, capacity, error);
+    }
     avo_status status = find_in(&models, name, path, capacity, error);
     hub_models_free(&models);
     return status;

@@ -77,5 +77,10 @@ typedef struct model_chat {
 /* As the model's template writes it. */
 AVO_MUST_USE avo_status model_render_chat(const avo_model *model, const model_chat *chat,
                                           chat_template_output *rendered, avo_error *error);
+/* The ids of its first `bytes` bytes (SIZE_MAX: all), appended. Special tokens count only where the
+ * template wrote them. */
+AVO_MUST_USE avo_status model_encode_rendered(const avo_model *model, encoder *encoder,
+                                              const chat_template_output *rendered, size_t bytes,
+                                              id_list *ids, avo_error *error);
 
 #endif

@@ -95,14 +95,16 @@ static avo_status need_template(const avo_model *model, avo_error *error) {
 
 /* What the template wrote may hold special tokens, what the messages say may not; the template
  * writes the begin token itself where it wants one. */
-static avo_status encode_chat(const avo_model *model, encoder *encoder,
-                              const chat_template_output *rendered, id_list *ids,
-                              avo_error *error) {
+avo_status model_encode_rendered(const avo_model *model, encoder *encoder,
+                                 const chat_template_output *rendered, size_t bytes, id_list *ids,
+                                 avo_error *error) {
     encode_options options = {.special = true,
                               .trusted_given = true,
                               .trusted = rendered->trusted,
                               .trusted_count = rendered->trusted_count};
-    return encode(model, encoder, buffer_text(&rendered->text), &options, ids, error);
+    text_view text = buffer_text(&rendered->text);
+    text.size = bytes < text.size ? bytes : text.size;
+    return encode(model, encoder, text, &options, ids, error);
 }
 
 static avo_status render_chat(const avo_model *model, const json_value *variables, int64_t now,
@@ -167,7 +169,7 @@ avo_status model_encode_chat(const avo_model *model, encoder *encoder, const avo
                        .no_generation_prompt = own.no_generation_prompt,
                        .now = own.now};
     avo_status status = model_render_chat(model, &chat, &rendered, error);
-    AVO_THEN(status, encode_chat(model, encoder, &rendered, ids, error));
+    AVO_THEN(status, model_encode_rendered(model, encoder, &rendered, SIZE_MAX, ids, error));
     chat_template_output_free(&rendered);
     return status;
 }

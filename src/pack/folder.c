@@ -8,15 +8,11 @@
 #include "pack/pack_int.h"
 
 #include "base/checked.h"
-#include "base/json_writer.h"
 #include "formats/names.h"
 #include "formats/safetensors.h"
+#include "pack/beside.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-#define CONFIG_TEXT_MAX  ((size_t)16 << 20)
-#define CONFIG_DEPTH_MAX 8 /* deeper values are written as the JSON module has them */
 
 static const uint64_t widths[] = {8, 4, 2, 1}; /* bytes of an element, in order of writing */
 #define WIDTHS (sizeof(widths) / sizeof(widths[0]))
@@ -217,8 +213,6 @@ static avo_status write_model(folder_output *o, pack_report *report) {
     return status;
 }
 
-/* ---- What lies beside ---- */
-
 /* "float16" where the type of all tensors was chosen, else NULL. */
 static const char *config_dtype(const folder_output *o) {
     switch ((int)o->options->type) {
@@ -233,115 +227,12 @@ static const char *config_dtype(const folder_output *o) {
     }
 }
 
-static bool config_changes(const folder_output *o) {
-    return config_dtype(o) != NULL || o->untied;
-}
-
-/* The value of config.json again. Numbers keep their fraction ("0.0"), because readers in Python
- * tell integers and floats apart. */
-static void write_value(const json_value *value, unsigned depth, json_writer *w) {
-    bool whole = value->kind == JSON_NUMBER && fabs(value->number) < 1e15 &&
-                 value->number == nearbyint(value->number);
-    if (whole) {
-        json_fixed(w, value->number, 1);
-    } else if (value->kind == JSON_OBJECT && depth < CONFIG_DEPTH_MAX) {
-        json_object_begin(w);
-        for (size_t i = 0; i < value->object.count; i++) {
-            json_key_text(w, value->object.members[i].key);
-            write_value(&value->object.members[i].value, depth + 1, w);
-        }
-        json_end(w);
-    } else if (value->kind == JSON_ARRAY && depth < CONFIG_DEPTH_MAX) {
-        json_array_begin(w);
-        for (size_t i = 0; i < value->array.count; i++)
-            write_value(&value->array.items[i], depth + 1, w);
-        json_end(w);
-    } else {
-        json_tree(w, value);
-    }
-}
-
-/* config.json, or its text_config, with what is no longer true replaced; the rest in its order. */
-static void write_keys(const folder_output *o, const json_value *object, bool outer,
-                       json_writer *w) {
-    const char *dtype = config_dtype(o);
-    json_object_begin(w);
-    for (size_t i = 0; i < object->object.count; i++) {
-        const json_member *member = &object->object.members[i];
-        json_key_text(w, member->key);
-        if (dtype != NULL && (text_is(member->key, "torch_dtype") || text_is(member->key, "dtype")))
-            json_string(w, dtype);
-        else if (o->untied && text_is(member->key, "tie_word_embeddings"))
-            json_boolean(w, false);
-        else if (outer && text_is(member->key, "text_config") && member->value.kind == JSON_OBJECT)
-            write_keys(o, &member->value, false, w);
-        else
-            write_value(&member->value, 0, w);
-    }
-    if (outer && o->untied && json_find(object, "tie_word_embeddings") == NULL)
-        json_member_boolean(w, "tie_word_embeddings", false);
-    json_end(w);
-}
-
-static avo_status write_beside(const folder_output *o, const char *name, const void *data,
-                               size_t bytes) {
-    char path[sizeof(o->folder.temporary) + 64];
-    AVO_TRY(file_join(path, sizeof(path), o->folder.temporary, name, o->error));
-    return file_write(path, data, bytes, o->error);
-}
-
-static avo_status write_config(const folder_output *o) {
-    buffer text;
-    buffer_init(&text, o->options->allocator, CONFIG_TEXT_MAX);
-    json_writer w = json_writer_indented(&text, 1);
-    write_keys(o, o->source->config_json, true, &w);
-    avo_status status = json_writer_status(&w);
-    AVO_THEN(status, buffer_append_text(&text, "\n"));
-    if (status != AVO_OK)
-        status = status_fail(o->error, status, "%s: config.json: %s", o->folder.path,
-                             avo_status_text(status));
-    else
-        status = write_beside(o, "config.json", text.data, text.size);
-    buffer_free(&text);
-    return status;
-}
-
-/* Files that a reader of the source may want, ours or another. */
-static avo_status copy_beside(const folder_output *o) {
-    static const char *const names[] = {
-        "config.json", /* unless it changes */
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "chat_template.jinja",
-        "chat_template.json",
-        "preprocessor_config.json",
-        "processor_config.json",
-        "LICENSE",
-        "NOTICE",
-    };
-    char path[4096], folder[4096] = "";
-    for (uint32_t i = 0; i < o->source->file_count; i++) {
-        text_view file = text_from(o->source->files[i].path), config = TEXT_LITERAL("/config.json");
-        if (text_ends(file, config) && file.size - config.size < sizeof(folder))
-            memcpy(folder, file.data, file.size - config.size + 1); /* "folder/" */
-    }
-    for (size_t i = config_changes(o) ? 1 : 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        file_map map;
-        AVO_TRY(file_join(path, sizeof(path), folder, names[i], o->error));
-        if (file_kind_of(path) != FILE_REGULAR)
-            continue;
-        AVO_TRY(file_map_open(path, &map, o->error));
-        avo_status status = write_beside(o, names[i], map.bytes.data, map.bytes.size);
-        file_map_close(&map);
-        AVO_TRY(status);
-    }
-    return AVO_OK;
+static avo_status write_beside(const folder_output *o) {
+    pack_beside beside = {.allocator = o->options->allocator,
+                          .source = o->source,
+                          .dtype = config_dtype(o),
+                          .untied = o->untied};
+    return pack_write_beside(&beside, o->folder.temporary, o->error);
 }
 
 /* ---- From end to end ---- */
@@ -369,9 +260,7 @@ static avo_status fill_folder(folder_output *o, pack_report *report) {
     AVO_TRY(pack_list_source(o->source, PACK_F32, o->options->look_up, &o->list, &tied, o->error));
     o->untied = o->source->config.tied_head && !tied;
     AVO_TRY(choose_types(o));
-    if (config_changes(o))
-        AVO_TRY(write_config(o));
-    AVO_TRY(copy_beside(o));
+    AVO_TRY(write_beside(o));
     return write_model(o, report);
 }
 

@@ -113,31 +113,32 @@ static inline void decode_half_lines(bool brain, const uint8_t *panel, size_t k,
     }
 }
 
-void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) {
+void panels_decode(quant_type type, const uint8_t *panel, size_t k, size_t begin, size_t count,
+                   float *out) {
     const panel_shape *shape = panel_shape_of(type);
     if (shape != NULL) {
-        panels_group_decode(shape, panel, k, out);
+        panels_group_decode(shape, panel, begin, count, out);
         return;
     }
     switch ((int)type) {
     case QUANT_F32:
-        memcpy(out, panel, k * PANEL_LINE_BYTES);
+        memcpy(out, panel + begin * PANEL_LINE_BYTES, count * PANEL_LINE_BYTES);
         return;
     case QUANT_F16:
-        decode_half_lines(false, panel, k, out);
+        decode_half_lines(false, panel + begin / 2 * PANEL_LINE_BYTES, count, out);
         return;
     case QUANT_BF16:
-        decode_half_lines(true, panel, k, out);
+        decode_half_lines(true, panel + begin / 2 * PANEL_LINE_BYTES, count, out);
         return;
     case QUANT_F8C:
     case QUANT_Q8C:
-        panels_row_scale_decode(type, panel, k, out);
+        panels_row_scale_decode(type, panel, k, begin, count, out);
         return;
     case QUANT_Q4R:
-        panels_q4r_decode(panel, k, out);
+        panels_q4r_decode(panel, k, begin, count, out);
         return;
     case QUANT_Q8R:
-        panels_q8r_decode(panel, k, out);
+        panels_q8r_decode(panel, k, begin, count, out);
         return;
     default:
         assert(0 && "a type without panels");

@@ -134,11 +134,12 @@ void panels_group_unit(const panel_shape *shape, const uint8_t *panel, size_t un
                                                   : out->number[i][row] - shape->zero);
 }
 
-void panels_group_decode(const panel_shape *shape, const uint8_t *panel, size_t k, float *out) {
+void panels_group_decode(const panel_shape *shape, const uint8_t *panel, size_t first,
+                         size_t columns, float *out) {
     panel_unit unit;
-    for (size_t begin = 0; begin < k; begin += PANEL_UNIT) {
+    for (size_t begin = first; begin < first + columns; begin += PANEL_UNIT) {
         panels_group_unit(shape, panel, begin / PANEL_UNIT, &unit);
-        size_t count = size_min(k - begin, PANEL_UNIT);
+        size_t count = size_min(first + columns - begin, PANEL_UNIT);
         for (size_t i = 0; i < count; i++, out += QUANT_PANEL_ROWS) {
             const float *scale = unit.scale[i / 16], *minimum = unit.minimum[i / 16];
             for (size_t row = 0; row < QUANT_PANEL_ROWS; row++)

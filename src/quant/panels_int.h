@@ -5,8 +5,10 @@
 #include "quant/panels.h"
 #include "quant/search_q4r.h"
 
-/* All 16 lanes as out[k][16]. */
-void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out);
+/* All 16 lanes of columns [begin, begin + count) as out[count][16]; begin is a multiple of
+ * QUANT_BLOCK_MAX. */
+void panels_decode(quant_type type, const uint8_t *panel, size_t k, size_t begin, size_t count,
+                   float *out);
 void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t lane, float *out);
 /* Zeros in the place of a whole panel, padding included, before an encoder fills it. */
 void panels_clear(quant_type type, size_t k, uint8_t *out);
@@ -63,7 +65,8 @@ static inline size_t panel_unit_at(const panel_shape *shape, size_t unit) {
 bool panels_group_bytes(const panel_shape *shape, uint64_t k, uint64_t *bytes);
 void panels_group_unit(const panel_shape *shape, const uint8_t *panel, size_t unit,
                        panel_unit *out);
-void panels_group_decode(const panel_shape *shape, const uint8_t *panel, size_t k, float *out);
+void panels_group_decode(const panel_shape *shape, const uint8_t *panel, size_t begin, size_t count,
+                         float *out);
 void panels_group_decode_row(const panel_shape *shape, const uint8_t *panel, size_t k, size_t lane,
                              float *out);
 
@@ -75,7 +78,8 @@ panel_scales scales_block64_minimum, scales_k32, scales_k32_minimum, scales_k16,
 
 /* panels_row_scale.c: Q8C and F8C, byte lines and one f32 scale per row */
 bool panels_row_scale_bytes(uint64_t k, uint64_t *bytes);
-void panels_row_scale_decode(quant_type type, const uint8_t *panel, size_t k, float *out);
+void panels_row_scale_decode(quant_type type, const uint8_t *panel, size_t k, size_t begin,
+                             size_t count, float *out);
 void panels_row_scale_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t lane,
                                  float *out);
 void panels_row_scale_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
@@ -90,13 +94,13 @@ void encode_q8_0_block(const float *source, uint8_t *out);
 
 /* panels_q8r.c */
 bool panels_q8r_bytes(uint64_t k, uint64_t *bytes);
-void panels_q8r_decode(const uint8_t *panel, size_t k, float *out);
+void panels_q8r_decode(const uint8_t *panel, size_t k, size_t begin, size_t count, float *out);
 void panels_q8r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *out);
 void panels_q8r_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 
 /* panels_q4r.c */
 bool panels_q4r_bytes(uint64_t k, uint64_t *bytes);
-void panels_q4r_decode(const uint8_t *panel, size_t k, float *out);
+void panels_q4r_decode(const uint8_t *panel, size_t k, size_t begin, size_t count, float *out);
 void panels_q4r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *out);
 void panels_q4r_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 /* A super-block of `subs` sub-blocks for all 16 rows; returns its bytes. */

@@ -47,8 +47,9 @@ static inline void decode_sub(const uint8_t *lines, const float *scale, const fl
     }
 }
 
-void panels_q4r_decode(const uint8_t *panel, size_t k, float *out) {
-    for (size_t begin = 0; begin < k; begin += Q4R_SUPER) {
+void panels_q4r_decode(const uint8_t *panel, size_t k, size_t first, size_t columns, float *out) {
+    panel += first / Q4R_SUPER * super_bytes(Q4R_SUBS);
+    for (size_t begin = first; begin < first + columns; begin += Q4R_SUPER) {
         size_t subs = sub_blocks(k - begin);
         float scale[QUANT_PANEL_ROWS];
         float whole[Q4R_SUPER * QUANT_PANEL_ROWS]; /* the padding takes part in the rotation */
@@ -61,8 +62,8 @@ void panels_q4r_decode(const uint8_t *panel, size_t k, float *out) {
             decode_sub(lines, scale, multiplier, whole + sub * Q4R_SUB * QUANT_PANEL_ROWS);
         }
         quant_rotate(whole, subs * Q4R_SUB, QUANT_PANEL_ROWS);
-        memcpy(out + begin * QUANT_PANEL_ROWS, whole,
-               size_min(k - begin, Q4R_SUPER) * QUANT_PANEL_ROWS * sizeof(float));
+        memcpy(out + (begin - first) * QUANT_PANEL_ROWS, whole,
+               size_min(first + columns - begin, Q4R_SUPER) * QUANT_PANEL_ROWS * sizeof(float));
         panel += super_bytes(subs);
     }
 }

@@ -12,11 +12,11 @@ bool panels_q8r_bytes(uint64_t k, uint64_t *bytes) {
     return panels_row_scale_bytes((k + Q4R_SUB - 1) / Q4R_SUB * Q4R_SUB, bytes);
 }
 
-void panels_q8r_decode(const uint8_t *panel, size_t k, float *out) {
+void panels_q8r_decode(const uint8_t *panel, size_t k, size_t first, size_t columns, float *out) {
     const uint8_t *scale_at = panel + padded(k) / 4 * PANEL_LINE_BYTES;
     float scale[QUANT_PANEL_ROWS];
     memcpy(scale, scale_at, sizeof(scale));
-    for (size_t begin = 0; begin < k; begin += Q4R_SUPER) {
+    for (size_t begin = first; begin < first + columns; begin += Q4R_SUPER) {
         size_t count = size_min(padded(k) - begin, Q4R_SUPER);
         float whole[Q4R_SUPER * QUANT_PANEL_ROWS];
         for (size_t i = 0; i < count; i++) {
@@ -25,8 +25,8 @@ void panels_q8r_decode(const uint8_t *panel, size_t k, float *out) {
                 whole[i * QUANT_PANEL_ROWS + row] = scale[row] * (float)(int8_t)line[4 * row];
         }
         quant_rotate(whole, count, QUANT_PANEL_ROWS);
-        memcpy(out + begin * QUANT_PANEL_ROWS, whole,
-               size_min(k - begin, count) * QUANT_PANEL_ROWS * sizeof(float));
+        memcpy(out + (begin - first) * QUANT_PANEL_ROWS, whole,
+               size_min(first + columns - begin, count) * QUANT_PANEL_ROWS * sizeof(float));
     }
 }
 

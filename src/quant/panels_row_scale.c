@@ -25,17 +25,19 @@ static inline void decode_line(bool floats, const uint8_t *line, const float *sc
         }
 }
 
-void panels_row_scale_decode(quant_type type, const uint8_t *panel, size_t k, float *out) {
+void panels_row_scale_decode(quant_type type, const uint8_t *panel, size_t k, size_t begin,
+                             size_t count, float *out) {
     float scale[QUANT_PANEL_ROWS], whole[4 * QUANT_PANEL_ROWS];
     memcpy(scale, scale_line(panel, k), sizeof(scale));
-    for (size_t i = 0; i < k; i += 4) {
+    panel += begin / 4 * PANEL_LINE_BYTES;
+    for (size_t i = 0; i < count; i += 4) {
         const uint8_t *line = panel + i / 4 * PANEL_LINE_BYTES;
         if (type == QUANT_F8C)
             decode_line(true, line, scale, whole);
         else
             decode_line(false, line, scale, whole);
         memcpy(out + i * QUANT_PANEL_ROWS, whole,
-               size_min(k - i, 4) * QUANT_PANEL_ROWS * sizeof(float));
+               size_min(count - i, 4) * QUANT_PANEL_ROWS * sizeof(float));
     }
 }
 

@@ -153,6 +153,10 @@ weight_view weight_slice(const weight_view *weight, uint32_t first, uint32_t row
 
 /* The panel as out[k][16]: lane = row; rows past the end are zero. Exact. */
 void weight_decode_panel(const weight_view *weight, size_t panel, float *out);
+/* Columns [begin, begin + count) of the panel as out[count][16]; begin is a multiple of
+ * QUANT_BLOCK_MAX. The same bits. */
+void weight_decode_block(const weight_view *weight, size_t panel, size_t begin, size_t count,
+                         float *out);
 /* One row as out[k]; equal to its lane of the panel. */
 void weight_decode_row(const weight_view *weight, size_t row, float *out);
 

@@ -99,7 +99,8 @@ static inline void transpose_four_rows(const float *tile, size_t elements, float
             out[i * QUANT_PANEL_ROWS + row] = tile[row * TILE_ELEMENTS + i];
 }
 
-static void decode_panel_rows(const weight_view *weight, size_t first, size_t rows, float *out) {
+static void decode_block_rows(const weight_view *weight, size_t first, size_t rows, size_t start,
+                              size_t count, float *out) {
     quant_decoder decoder = quant_decoder_of(weight->type);
     const quant_info *info = quant_info_of(weight->type);
     size_t row_bytes = unit_bytes(weight);
@@ -107,45 +108,55 @@ static void decode_panel_rows(const weight_view *weight, size_t first, size_t ro
     float tile[QUANT_PANEL_ROWS * TILE_ELEMENTS];
     if (rows < QUANT_PANEL_ROWS)
         memset(tile, 0, sizeof(tile));
-    for (size_t begin = 0; begin < weight->k; begin += TILE_ELEMENTS) {
+    for (size_t begin = start; begin < start + count; begin += TILE_ELEMENTS) {
+        /* Whole blocks of a type that has them; what is behind `count` is not copied. */
         size_t elements = size_min(weight->k - begin, TILE_ELEMENTS);
+        size_t wanted = size_min(start + count - begin, elements);
         size_t offset = begin / info->block_elements * info->block_bytes;
         for (size_t row = 0; row < rows; row++)
             decoder(data + row * row_bytes + offset, elements, tile + row * TILE_ELEMENTS);
         for (size_t row = 0; row < QUANT_PANEL_ROWS; row += 4)
-            transpose_four_rows(tile + row * TILE_ELEMENTS, elements,
-                                out + begin * QUANT_PANEL_ROWS + row);
+            transpose_four_rows(tile + row * TILE_ELEMENTS, wanted,
+                                out + (begin - start) * QUANT_PANEL_ROWS + row);
     }
 }
 
-static void decode_panel_columns(const weight_view *weight, size_t first, size_t rows, float *out) {
+static void decode_block_columns(const weight_view *weight, size_t first, size_t rows, size_t begin,
+                                 size_t count, float *out) {
     quant_decoder decoder = quant_decoder_of(weight->type);
     size_t element_bytes = quant_info_of(weight->type)->block_bytes;
     size_t stride = whole_of(weight);
-    for (size_t i = 0; i < weight->k; i++) {
+    for (size_t i = 0; i < count; i++) {
         float *to = out + i * QUANT_PANEL_ROWS;
-        decoder(weight->data + (i * stride + first) * element_bytes, rows, to);
+        decoder(weight->data + ((begin + i) * stride + first) * element_bytes, rows, to);
         for (size_t row = rows; row < QUANT_PANEL_ROWS; row++)
             to[row] = 0.0f;
     }
 }
 
 void weight_decode_panel(const weight_view *weight, size_t panel, float *out) {
+    weight_decode_block(weight, panel, 0, weight->k, out);
+}
+
+void weight_decode_block(const weight_view *weight, size_t panel, size_t begin, size_t count,
+                         float *out) {
     size_t first = panel * QUANT_PANEL_ROWS;
-    assert(first < weight->rows);
+    assert(first < weight->rows && begin % QUANT_BLOCK_MAX == 0);
+    assert(begin <= weight->k && count <= weight->k - begin);
     size_t rows = size_min(weight->rows - first, QUANT_PANEL_ROWS);
     switch (weight->layout) {
     case QUANT_LAYOUT_ROWS:
-        decode_panel_rows(weight, first, rows, out);
+        decode_block_rows(weight, first, rows, begin, count, out);
         return;
     case QUANT_LAYOUT_COLUMNS:
-        decode_panel_columns(weight, first, rows, out);
+        decode_block_columns(weight, first, rows, begin, count, out);
         return;
     case QUANT_LAYOUT_PANELS:
-        panels_decode(weight->type, weight->data + panel * unit_bytes(weight), weight->k, out);
+        panels_decode(weight->type, weight->data + panel * unit_bytes(weight), weight->k, begin,
+                      count, out);
         /* A slice may end inside a panel, and a file may hold anything in its padding. */
         if (rows < QUANT_PANEL_ROWS)
-            for (size_t i = 0; i < weight->k; i++)
+            for (size_t i = 0; i < count; i++)
                 for (size_t row = rows; row < QUANT_PANEL_ROWS; row++)
                     out[i * QUANT_PANEL_ROWS + row] = 0.0f;
         return;

@@ -70,6 +70,11 @@ typedef struct sample_choice {
  * NaN or +infinity, or all of them forbidden, is an error (AVO_ERROR_ARGUMENT). */
 AVO_MUST_USE avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                                      sample_choice *choice, avo_error *error);
+/* The same with what the device has found of these logits: log-probabilities then have the bits of
+ * sampler_draw_top and of scored prompts, whatever was needed to draw. */
+AVO_MUST_USE avo_status sampler_draw_found(sampler *sampler, const float *logits,
+                                           const logit_top *found, uint64_t position,
+                                           sample_choice *choice, avo_error *error);
 
 /* How many of the highest logits these options look at: greedy and top-k drawing without bias and
  * penalties need not see the others. 0: all. */

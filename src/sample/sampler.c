@@ -522,6 +522,11 @@ bool sampler_draw_allowed(sampler *sampler, const logit_top *top, uint64_t posit
 
 avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                         sample_choice *choice, avo_error *error) {
+    return sampler_draw_found(sampler, logits, NULL, position, choice, error);
+}
+
+avo_status sampler_draw_found(sampler *sampler, const float *logits, const logit_top *found,
+                              uint64_t position, sample_choice *choice, avo_error *error) {
     const uint32_t vocabulary = sampler->vocabulary;
     float highest_logit = 0.0f, lowest = 0.0f;
     AVO_TRY(check_logits(sampler, logits, &highest_logit, &lowest, error));
@@ -548,7 +553,9 @@ avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position
     if (!greedy)
         token = draw_filtered(sampler, highest, !changed && lowest > -INFINITY, position);
 
-    double log_total = sample_log(sampler->loops->sum(logits, vocabulary, highest_logit));
+    double log_total = found != NULL
+                           ? found->log_sum
+                           : sample_log(sampler->loops->sum(logits, vocabulary, highest_logit));
     uint32_t top_count = find_top(logits, vocabulary, sampler->options.top_logprobs, sampler->top);
     for (uint32_t i = 0; i < top_count; i++)
         sampler->top[i].logprob =

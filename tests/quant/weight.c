@@ -46,8 +46,15 @@ static void check_panels(const weight_view *weight) {
     float *row = malloc(weight->k * sizeof(float));
     float *panel = malloc(weight->k * QUANT_PANEL_ROWS * sizeof(float));
     float *lane = malloc(weight->k * sizeof(float));
+    float *block = malloc(weight->k * QUANT_PANEL_ROWS * sizeof(float));
     for (size_t p = 0; p < weight_panels(weight); p++) {
         weight_decode_panel(weight, p, panel);
+        for (size_t begin = 0; begin < weight->k; begin += QUANT_BLOCK_MAX) {
+            size_t count = (weight->k - begin) * (p % 2 + 1) / 2; /* to the end, or half of it */
+            weight_decode_block(weight, p, begin, count, block);
+            assert_bits(block, panel + begin * QUANT_PANEL_ROWS, count * QUANT_PANEL_ROWS,
+                        quant_name(weight->type));
+        }
         for (size_t r = 0; r < QUANT_PANEL_ROWS; r++) {
             for (size_t i = 0; i < weight->k; i++)
                 lane[i] = panel[i * QUANT_PANEL_ROWS + r];
@@ -61,6 +68,7 @@ static void check_panels(const weight_view *weight) {
     free(row);
     free(panel);
     free(lane);
+    free(block);
 }
 
 static void rows_and_panels_agree(void **state) {

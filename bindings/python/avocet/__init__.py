@@ -28,6 +28,7 @@ from .sampling import Sampling
 from .scheduler import (Answer, ChatResult, ChatStream, Request, Scheduler,
                         SchedulerInfo)
 from .telemetry import Telemetry
+from .training import TrainResult, TrainStep, train
 
 __version__ = "0.1.0"
 
@@ -44,5 +45,5 @@ __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError",
            "ModelInfo", "NetworkError", "NotFoundError", "OutOfMemoryError", "Plan", "Registry",
            "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo",
            "Session", "Telemetry",
-           "TemplateError", "Token", "ToolCall", "ToolCallDelta", "UnsupportedError",
-           "library_version", "plan"]
+           "TemplateError", "Token", "ToolCall", "ToolCallDelta", "TrainResult", "TrainStep",
+           "UnsupportedError", "library_version", "plan", "train"]

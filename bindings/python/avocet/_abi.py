@@ -314,6 +314,45 @@ class SchedulerInfo(Structure):
                 ("accepted_tokens", c.c_uint64), ("device_failures", c.c_uint64)]
 
 
+class TrainEvent(Structure):
+    _fields_ = [("size", c.c_size_t), ("step", c.c_uint64), ("steps", c.c_uint64),
+                ("loss", c.c_double), ("reward", c.c_double), ("learning_rate", c.c_double),
+                ("tokens_per_second", c.c_double), ("seconds_left", c.c_double),
+                ("metrics", c.c_char_p), ("evaluation", c.c_bool)]
+
+
+TRAIN_STEP = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(TrainEvent))
+
+
+class TrainCompletion(Structure):
+    _fields_ = [("prompt", c.c_char_p), ("completion", c.c_char_p), ("fields", c.c_char_p)]
+
+
+TRAIN_SCORE = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(TrainCompletion), c.c_size_t,
+                          c.POINTER(c.c_double))
+
+
+class TrainReward(Structure):
+    _fields_ = [("name", c.c_char_p), ("weight", c.c_double), ("score", TRAIN_SCORE),
+                ("context", c.c_void_p)]
+
+
+class TrainOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("task", c.c_char_p), ("output", c.c_char_p),
+                ("settings", c.c_char_p), ("resume", c.c_bool),
+                ("rewards", c.POINTER(TrainReward)), ("reward_count", c.c_size_t),
+                ("on_step", TRAIN_STEP), ("on_step_context", c.c_void_p),
+                ("progress", PROGRESS), ("progress_context", c.c_void_p), ("log", LOG),
+                ("log_context", c.c_void_p), ("engine", c.POINTER(EngineOptions)),
+                ("allocator", c.c_void_p)]
+
+
+class TrainResult(Structure):
+    _fields_ = [("size", c.c_size_t), ("first_step", c.c_uint64), ("step", c.c_uint64),
+                ("steps", c.c_uint64), ("tokens", c.c_uint64), ("loss", c.c_double),
+                ("best_loss", c.c_double), ("best_step", c.c_uint64), ("seconds", c.c_double)]
+
+
 # The C name of every structure, for those who compare.
 STRUCTURES = {
     "avo_error": Error, "avo_model_options": ModelOptions, "avo_model_info": ModelInfo,
@@ -330,6 +369,9 @@ STRUCTURES = {
     "avo_grammar_options": GrammarOptions, "avo_grammar_info": GrammarInfo,
     "avo_chat_adapter": ChatAdapter, "avo_chat_request_options": ChatRequestOptions,
     "avo_chat_delta": ChatDelta, "avo_tool_call": ToolCall,
+    "avo_train_event": TrainEvent, "avo_train_completion": TrainCompletion,
+    "avo_train_reward": TrainReward, "avo_train_options": TrainOptions,
+    "avo_train_result": TrainResult,
 }
 
 _ERROR = c.POINTER(Error)
@@ -398,6 +440,7 @@ FUNCTIONS = {
     "avo_registry_unload": (STATUS, [Handle, c.c_char_p, _ERROR]),
     "avo_registry_take": (STATUS, [Handle, c.c_char_p, _OUT, _ERROR]),
     "avo_registry_list": (None, [Handle, REGISTRY_SEE, c.c_void_p]),
+    "avo_train_run": (STATUS, [Handle, c.POINTER(TrainOptions), c.POINTER(TrainResult), _ERROR]),
     "avo_generate": (STATUS, [Handle, Handle, c.POINTER(Request), c.POINTER(Result), _ERROR]),
     "avo_chat_open": (STATUS, [Handle, _OUT, _ERROR]),
     "avo_chat_close": (None, [Handle]),

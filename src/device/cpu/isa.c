@@ -59,11 +59,32 @@ bool limits_of(const char *name, limit_table *table) {
     return found;
 }
 
+bool gemm_kernels_of(const char *name, gemm_kernels *kernels) {
+    const instruction_set *set;
+    bool best = name == NULL || name[0] == '\0';
+    gemm_kernels_plain(kernels);
+    bool found = !best && (strcmp(name, kernels->name) == 0 || strcmp(name, "ref") == 0);
+    for (size_t i = 0; !found && (set = isa_at(i)) != NULL; i++) {
+        if (set->gemm != NULL)
+            set->gemm(kernels);
+        found = !best && strcmp(name, set->name) == 0;
+    }
+    return best || found;
+}
+
 const logit_loops *logit_loops_best(void) {
     const logit_loops *best = &logit_loops_plain;
     const instruction_set *set;
     for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
         best = set->logits != NULL ? set->logits : best;
+    return best;
+}
+
+const gradient_loops *gradient_loops_best(void) {
+    const gradient_loops *best = &gradient_loops_plain;
+    const instruction_set *set;
+    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+        best = set->gradients != NULL ? set->gradients : best;
     return best;
 }
 

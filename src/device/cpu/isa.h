@@ -4,8 +4,10 @@
 #ifndef AVO_DEVICE_CPU_ISA_H
 #define AVO_DEVICE_CPU_ISA_H
 
+#include "device/cpu/gemm/kernels.h"
 #include "device/cpu/limits.h"
 #include "device/cpu/ops.h"
+#include "device/gradients.h"
 #include "device/logits.h"
 
 typedef struct instruction_set {
@@ -18,10 +20,13 @@ typedef struct instruction_set {
     /* `ops` as processors get it that lack something which it uses where it is there (AVX-VNNI);
      * NULL: it is the same on all. Tests hold both to the same bits. */
     void (*ops_least)(op_table *table);
+    void (*gemm)(gemm_kernels *kernels); /* NULL: no faster than those before it */
+    const gradient_loops *gradients;     /* the same */
 } instruction_set;
 
 /* Those whose folders were compiled exist. */
 extern const logit_loops avx2_logits, avx512_logits;
+extern const gradient_loops avx2_gradients, avx512_gradients;
 extern const instruction_set isa_avx2, isa_avx512, isa_amx, isa_neon;
 
 /* Number `at` of those that this build has and this machine runs, counted from 0 in the order in

@@ -377,13 +377,36 @@ static avo_status run_call_block(jinja_render *render, const jinja_node *node) {
     return output_text(render, result);
 }
 
+/* Keeps where in the rendered text a generation block wrote; `begin` is where it began. */
+static avo_status note_generated(jinja_render *render, size_t begin) {
+    if (render->output != render->page) {
+        render->generated_inside = true;
+        return AVO_OK;
+    }
+    if (begin == render->page->size)
+        return AVO_OK;
+    if (render->generated_count == render->generated_capacity) {
+        size_t capacity = render->generated_capacity == 0 ? 8 : render->generated_capacity * 2;
+        text_span *spans;
+        AVO_TRY(jinja_take(render, capacity, sizeof(*spans), &spans));
+        if (render->generated_count > 0)
+            memcpy(spans, render->generated, render->generated_count * sizeof(*spans));
+        render->generated = spans;
+        render->generated_capacity = capacity;
+    }
+    render->generated[render->generated_count++] = (text_span){begin, render->page->size};
+    return AVO_OK;
+}
+
 static avo_status run_generation(jinja_render *render, const jinja_node *node) {
     jinja_value macro;
     jinja_value result;
     jinja_arguments none = {0};
     AVO_TRY(macro_value(render, node, (text_view){0}, &macro));
     AVO_TRY(jinja_call(render, macro, &none, &result));
-    return jinja_print(render->output, result);
+    size_t begin = render->output->size;
+    AVO_TRY(jinja_print(render->output, result));
+    return note_generated(render, begin);
 }
 
 static avo_status run_with(jinja_render *render, const jinja_node *node) {

@@ -381,6 +381,7 @@ static avo_status parse_call_block(jinja_parser *parser, uint32_t offset, jinja_
 
 static avo_status parse_generation(jinja_parser *parser, uint32_t offset, jinja_node **out) {
     AVO_TRY(jinja_node_new(parser, NODE_GENERATION, offset, out));
+    parser->chat->has_generation = true;
     return parse_macro_body(parser, *out, "endgeneration");
 }
 

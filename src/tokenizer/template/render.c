@@ -39,10 +39,14 @@ void chat_template_output_init(chat_template_output *output, const avo_allocator
 void chat_template_output_free(chat_template_output *output) {
     allocator_give(output->text.allocator, output->trusted,
                    output->trusted_capacity_ * sizeof(text_span));
+    allocator_give(output->text.allocator, output->generated,
+                   output->generated_capacity_ * sizeof(text_span));
     buffer_free(&output->text);
-    output->trusted = NULL;
-    output->trusted_count = 0;
-    output->trusted_capacity_ = 0;
+    *output = (chat_template_output){.text = output->text};
+}
+
+bool chat_template_has_generation(const chat_template *chat) {
+    return chat->has_generation;
 }
 
 /* ---- Failures ---- */
@@ -198,23 +202,34 @@ static avo_status set_globals(jinja_render *render) {
 
 /* ---- Rendering ---- */
 
+/* A copy of `spans` in the place of what *held has space for. */
+static bool copy_spans(const avo_allocator *allocator, const text_span *spans, size_t count,
+                       text_span **held, size_t *capacity) {
+    if (count > *capacity) {
+        text_span *larger = allocator_take_array(allocator, count, sizeof(*larger));
+        if (larger == NULL)
+            return false;
+        allocator_give(allocator, *held, *capacity * sizeof(*larger));
+        *held = larger;
+        *capacity = count;
+    }
+    if (count > 0)
+        memcpy(*held, spans, count * sizeof(*spans));
+    return true;
+}
+
 static avo_status hand_over(jinja_render *render, const jinja_builder *result,
                             chat_template_output *output) {
-    if (buffer_append(&output->text, result->data, result->size) != AVO_OK)
+    const avo_allocator *allocator = output->text.allocator;
+    if (buffer_append(&output->text, result->data, result->size) != AVO_OK ||
+        !copy_spans(allocator, result->spans, result->span_count, &output->trusted,
+                    &output->trusted_capacity_) ||
+        !copy_spans(allocator, render->generated, render->generated_count, &output->generated,
+                    &output->generated_capacity_))
         return fail_here(render, AVO_ERROR_MEMORY, "out of memory for the rendered text");
-    if (result->span_count > output->trusted_capacity_) {
-        text_span *spans =
-            allocator_take_array(output->text.allocator, result->span_count, sizeof(*spans));
-        if (spans == NULL)
-            return fail_here(render, AVO_ERROR_MEMORY, "out of memory for the rendered text");
-        allocator_give(output->text.allocator, output->trusted,
-                       output->trusted_capacity_ * sizeof(*spans));
-        output->trusted = spans;
-        output->trusted_capacity_ = result->span_count;
-    }
-    if (result->span_count > 0)
-        memcpy(output->trusted, result->spans, result->span_count * sizeof(text_span));
     output->trusted_count = result->span_count;
+    output->generated_count = render->generated_count;
+    output->generated_inside = render->generated_inside;
     return AVO_OK;
 }
 
@@ -225,6 +240,7 @@ static avo_status render_all(jinja_render *render, chat_template_output *output)
     jinja_builder result;
     jinja_builder_init(&result, render);
     render->output = &result;
+    render->page = &result;
     AVO_TRY(jinja_run(render, chat->body));
     return hand_over(render, &result, output);
 }
@@ -238,6 +254,8 @@ avo_status chat_template_render(const chat_template *chat, const chat_template_i
                                input->steps_max == 0 ? TEMPLATE_STEPS_MAX : input->steps_max};
     output->text.size = 0;
     output->trusted_count = 0;
+    output->generated_count = 0;
+    output->generated_inside = false;
     arena_init(&render.arena, output->text.allocator, TEMPLATE_MEMORY_MAX);
     avo_status status = render_all(&render, output);
     if (status != AVO_OK)

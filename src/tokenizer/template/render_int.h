@@ -59,6 +59,10 @@ struct jinja_render {
     jinja_value *globals;   /* one per symbol; MISSING: no such variable */
     jinja_scope *scope;
     jinja_builder *output;
+    jinja_builder *page;  /* the output of the whole template, where generation blocks are noted */
+    text_span *generated; /* of `page`: what generation blocks wrote; ascending, disjoint */
+    size_t generated_count, generated_capacity;
+    bool generated_inside; /* a generation block wrote elsewhere: into a macro or a variable */
     jinja_flow flow;
     jinja_value captured; /* of the block whose filters run */
     uint64_t steps_left;

@@ -24,6 +24,8 @@ typedef struct chat_template chat_template;
 AVO_MUST_USE avo_status chat_template_open(text_view source, const avo_allocator *allocator,
                                            chat_template **out, avo_error *error);
 void chat_template_close(chat_template *chat);
+/* Whether {% generation %} blocks mark what the assistant says. */
+bool chat_template_has_generation(const chat_template *chat);
 
 typedef struct chat_template_input {
     /* The variables: messages, tools, documents, add_generation_prompt, … An object. Strings in it
@@ -47,6 +49,12 @@ typedef struct chat_template_output {
     text_span *trusted; /* as encode_options wants them */
     size_t trusted_count;
     size_t trusted_capacity_;
+    /* What {% generation %} blocks wrote: the assistant's parts. Ascending, disjoint. */
+    text_span *generated;
+    size_t generated_count;
+    size_t generated_capacity_;
+    /* A generation block wrote into a macro or a variable: `generated` is incomplete. */
+    bool generated_inside;
 } chat_template_output;
 
 void chat_template_output_init(chat_template_output *output, const avo_allocator *allocator);

@@ -178,6 +178,7 @@ struct chat_template {
     const avo_allocator *allocator;
     arena arena;
     text_view source;
+    bool has_generation; /* a generation block is in it */
     jinja_node *body;
     uint32_t *hidden;
     uint32_t hidden_count;

@@ -32,5 +32,6 @@ void ops_amx(op_table *table) {
     }
 }
 
-const instruction_set isa_amx = {
-    "amx", "AMX-INT8", offsetof(cpu_features, amx_int8), ops_amx, limits_amx, NULL, NULL};
+const instruction_set isa_amx = {"amx",   "AMX-INT8", offsetof(cpu_features, amx_int8),
+                                 ops_amx, limits_amx, NULL,
+                                 NULL,    NULL,       NULL};

@@ -36,6 +36,12 @@ void ops_avx2(op_table *table) {
         avx2_vnni(table);
 }
 
-const instruction_set isa_avx2 = {"avx2",        "AVX2",      offsetof(cpu_features, avx2),
-                                  ops_avx2,      limits_avx2, &avx2_logits,
-                                  ops_avx2_alone};
+const instruction_set isa_avx2 = {"avx2",
+                                  "AVX2",
+                                  offsetof(cpu_features, avx2),
+                                  ops_avx2,
+                                  limits_avx2,
+                                  &avx2_logits,
+                                  ops_avx2_alone,
+                                  gemm_kernels_avx2,
+                                  &avx2_gradients};

@@ -32,4 +32,4 @@ void ops_avx512(op_table *table) {
 const instruction_set isa_avx512 = {
     "avx512",   "AVX-512 with VNNI", offsetof(cpu_features, avx512_vnni),
     ops_avx512, limits_avx512,       &avx512_logits,
-    NULL};
+    NULL,       gemm_kernels_avx512, &avx512_gradients};

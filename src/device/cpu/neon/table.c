@@ -15,6 +15,12 @@ void ops_neon(op_table *table) {
     neon_attention(table);
 }
 
-const instruction_set isa_neon = {
-    "neon", "NEON with dot products", offsetof(cpu_features, neon_dot), ops_neon, limits_neon, NULL,
-    NULL};
+const instruction_set isa_neon = {"neon",
+                                  "NEON with dot products",
+                                  offsetof(cpu_features, neon_dot),
+                                  ops_neon,
+                                  limits_neon,
+                                  NULL,
+                                  NULL,
+                                  NULL,
+                                  NULL};

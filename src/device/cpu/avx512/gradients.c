@@ -1,0 +1,4 @@
+/* Passes over rows of the backward pass in this set's registers. */
+#include "device/cpu/lanes/gradients.h"
+
+const gradient_loops avx512_gradients = LANES_GRADIENTS;

@@ -1,0 +1,260 @@
+/* Opening a run: data, sizes, core, optimizer. */
+#include "train/run_int.h"
+
+#include "base/file.h"
+#include "formats/source.h"
+#include "model/model.h"
+#include "train/output.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CONTEXT_DEFAULT 2048
+#define ROWS_DEFAULT    1024
+#define SEQUENCES_MAX   64
+
+void run_log(const train_run_state *run, const char *format, ...) {
+    char line[512];
+    va_list arguments;
+    if (run->options->log == NULL)
+        return;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    run->options->log(run->options->log_context, line);
+}
+
+/* ---- Data ---- */
+
+static train_data_use use_of(train_task task) {
+    static const train_data_use uses[TRAIN_TASKS] = {TRAIN_FOR_SFT, TRAIN_FOR_DPO, TRAIN_FOR_RL,
+                                                     TRAIN_FOR_PRETRAIN};
+    return uses[task];
+}
+
+static avo_status open_split(train_run_state *run, const char *path, const char *split,
+                             train_data **data, train_data_info *info) {
+    const train_settings *s = run->settings;
+    train_data_options options = {.allocator = run->allocator,
+                                  .use = use_of(s->task),
+                                  .context_max = s->context,
+                                  .cut = s->cut,
+                                  .no_template = s->no_template,
+                                  .system = s->system,
+                                  .progress = run->options->progress,
+                                  .progress_context = run->options->progress_context};
+    AVO_TRY(train_data_open(run->model, path, split, &options, data, run->error));
+    *info = train_data_describe(*data);
+    if (info->samples == 0)
+        return status_fail(run->error, AVO_ERROR_FORMAT, "%s: no samples in split %s", path, split);
+    return AVO_OK;
+}
+
+static avo_status open_data(train_run_state *run) {
+    const train_settings *s = run->settings;
+    avo_model_info model = AVO_MODEL_INFO_INIT;
+    if (s->task == TRAIN_RL && run->options->reward_count == 0)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "missing reward: such as contains:dog, exact_match or command:PROGRAM");
+    avo_model_describe(run->model, &model);
+    if (s->context > model.context)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT, "context is %u, the model's is %u",
+                           s->context, model.context);
+    if (s->context == 0)
+        run->own_settings.context =
+            model.context < CONTEXT_DEFAULT ? model.context : CONTEXT_DEFAULT;
+    if (s->task == TRAIN_RL && s->answer >= s->context)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "answer is %u, must be below the context (%u): it leaves no room for "
+                           "the prompt",
+                           s->answer, s->context);
+    AVO_TRY(open_split(run, s->data, "train", &run->data, &run->info));
+    if (s->eval_every == 0)
+        return AVO_OK;
+    avo_status status =
+        open_split(run, s->valid != NULL ? s->valid : s->data,
+                   s->valid != NULL && file_kind_of(s->valid) != FILE_FOLDER ? "train" : "valid",
+                   &run->valid, &run->valid_info);
+    if (status != AVO_OK)
+        return status_prefix(run->error, status, "eval-every needs valid data");
+    return AVO_OK;
+}
+
+/* ---- Sizes ---- */
+
+static uint32_t smaller(uint64_t a, uint32_t b) {
+    return a < b ? (uint32_t)a : b;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+static avo_status choose_sizes(train_run_state *run) {
+    const train_settings *s = run->settings;
+    uint32_t longest = larger(run->info.longest, run->valid_info.longest);
+    uint64_t sequences = s->batch;
+    uint32_t unit = 1;
+    if (s->task == TRAIN_RL) {
+        if (longest > s->context - s->answer)
+            return status_fail(run->error, AVO_ERROR_CONTEXT,
+                               "the longest prompt has %u tokens, which leaves no room for an "
+                               "answer of %u in a context of %u",
+                               longest, s->answer, s->context);
+        longest += s->answer;
+        sequences *= s->group;
+    } else if (s->task == TRAIN_DPO) {
+        unit = 2;
+        sequences *= 2;
+    }
+    run->context_max = larger(longest, 2);
+    if ((uint64_t)run->context_max * unit > UINT32_MAX / 2)
+        return status_fail(run->error, AVO_ERROR_LIMIT, "samples of %u tokens are too long",
+                           run->context_max);
+    uint32_t least = run->context_max * unit;
+    if (s->rows > 0 && s->rows < least)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "rows is %u, must be at least %u: the longest sample%s", s->rows, least,
+                           unit == 2 ? " and its counterpart" : "");
+    run->rows_max = larger(s->rows > 0 ? s->rows : ROWS_DEFAULT, least);
+    run->sequences_max = larger(smaller(sequences, SEQUENCES_MAX), unit);
+    return AVO_OK;
+}
+
+/* ---- Steps ---- */
+
+static avo_status choose_steps(train_run_state *run) {
+    const train_settings *s = run->settings;
+    run->steps = s->steps;
+    if (s->steps == 0) {
+        double steps = ceil((double)run->info.samples * s->epochs / (double)s->batch);
+        run->steps = steps < 1.0 ? 1 : (uint64_t)steps;
+    }
+    schedule_kind kind = SCHEDULE_CONSTANT;
+    for (int i = SCHEDULE_CONSTANT; i <= SCHEDULE_COSINE; i++)
+        if (strcmp(s->schedule, schedule_name((schedule_kind)i)) == 0)
+            kind = (schedule_kind)i;
+    if (s->warmup > run->steps)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "warmup is %u, must be at most the number of steps (%llu)", s->warmup,
+                           (unsigned long long)run->steps);
+    run->schedule = (schedule){
+        .kind = kind, .rate = s->lr, .warmup = s->warmup, .steps = run->steps, .end = s->end_lr};
+    return AVO_OK;
+}
+
+/* ---- Core and optimizer ---- */
+
+void run_core_options(const train_run_state *run, train_core_options *options) {
+    static const char *const all[] = {"all-linear"};
+    const train_settings *s = run->settings;
+    *options = (train_core_options){.allocator = run->allocator,
+                                    .method = s->full ? TRAIN_FULL : TRAIN_LORA,
+                                    .rank = s->rank,
+                                    .alpha = s->alpha,
+                                    .rslora = s->rslora,
+                                    .dora = s->dora,
+                                    .targets = s->targets.count > 0 ? s->targets.items : all,
+                                    .target_count = s->targets.count > 0 ? s->targets.count : 1,
+                                    .resume = s->adapter,
+                                    .seed = s->seed,
+                                    .bfloat16 = s->bf16,
+                                    .rows_max = run->rows_max,
+                                    .sequences_max = run->sequences_max,
+                                    .context_max = run->context_max,
+                                    .engine = run->options->engine};
+    options->engine.threads = s->threads;
+    if (options->engine.speculate == NULL)
+        options->engine.speculate = "off";
+}
+
+static avo_status open_core(train_run_state *run) {
+    train_core_options options;
+    run_core_options(run, &options);
+    AVO_TRY(train_core_open(run->model, &options, &run->core, run->error));
+    run->parameters = train_core_parameters(run->core);
+    return AVO_OK;
+}
+
+void run_optimizer_options(const train_run_state *run, optimizer_options *options) {
+    const train_settings *s = run->settings;
+    *options = (optimizer_options){.allocator = run->allocator,
+                                   .team = run->team,
+                                   .kind = strcmp(s->optimizer, "muon") == 0 ? OPTIMIZER_MUON
+                                                                             : OPTIMIZER_ADAMW,
+                                   .beta1 = s->beta1,
+                                   .beta2 = s->beta2,
+                                   .epsilon = s->epsilon,
+                                   .weight_decay = s->weight_decay,
+                                   .clip = s->clip,
+                                   .lora_plus = s->lora_plus,
+                                   .momentum = 0.95,
+                                   .muon_rate = s->lr > 0.0 ? s->muon_lr / s->lr : 0.0};
+}
+
+/* Processors that this process may run on. */
+static uint32_t processors(void) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count < 1 ? 1 : count > 16 ? 16 : (uint32_t)count; /* memory limits it, not arithmetic */
+}
+
+static avo_status open_optimizer(train_run_state *run) {
+    uint32_t wanted = run->settings->threads, threads = wanted > 0 ? wanted : processors();
+    AVO_TRY(team_open(run->allocator, threads, &run->team, run->error));
+    optimizer_options options;
+    run_optimizer_options(run, &options);
+    return optimizer_open(&options, run->parameters, &run->optimizer, run->error);
+}
+
+static avo_status take_scratch(train_run_state *run) {
+    size_t rows = run->rows_max;
+    run->logprobs = allocator_take_array(run->allocator, rows, sizeof(float));
+    run->entropies = allocator_take_array(run->allocator, rows, sizeof(float));
+    run->coefficients = allocator_take_array(run->allocator, rows, sizeof(float));
+    if (run->logprobs == NULL || run->entropies == NULL || run->coefficients == NULL)
+        return status_no_memory(run->error, "log-probabilities", rows * sizeof(float));
+    return AVO_OK;
+}
+
+avo_status run_open(train_run_state *run) {
+    static const train_task_code *const codes[TRAIN_TASKS] = {&train_task_sft, &train_task_dpo,
+                                                              &train_task_rl, &train_task_sft};
+    run->task = codes[run->settings->task];
+    AVO_TRY(output_check(run->model, run->settings, run->error));
+    AVO_TRY(open_data(run));
+    AVO_TRY(choose_sizes(run));
+    AVO_TRY(choose_steps(run));
+    AVO_TRY(open_core(run));
+    AVO_TRY(open_optimizer(run));
+    return take_scratch(run);
+}
+
+void run_close(train_run_state *run) {
+    size_t bytes = run->rows_max * sizeof(float);
+    if (run->task_state != NULL)
+        run->task->close(run);
+    allocator_give(run->allocator, run->logprobs, bytes);
+    allocator_give(run->allocator, run->entropies, bytes);
+    allocator_give(run->allocator, run->coefficients, bytes);
+    optimizer_close(run->optimizer);
+    team_close(run->team);
+    train_core_close(run->core);
+    train_data_close(run->valid);
+    train_data_close(run->data);
+}
+
+void run_init(train_run_state *run, const avo_model *model, const train_run_options *options,
+              avo_error *error) {
+    *run = (train_run_state){.options = options,
+                             .allocator = options->allocator,
+                             .model = model,
+                             .own_settings = options->settings,
+                             .record = {.descriptor = -1},
+                             .error = error};
+    run->settings = &run->own_settings;
+}

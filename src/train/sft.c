@@ -1,0 +1,119 @@
+/* Supervised training and pre-training: the mean over all tokens that count, of all samples of the
+ * step, of −log p. */
+#include "train/run_int.h"
+
+#include <string.h>
+
+typedef struct sft_state {
+    train_sequence *sequences; /* [batch], or of one evaluation pass */
+    size_t capacity;
+} sft_state;
+
+static avo_status sft_open(train_run_state *run) {
+    sft_state *s = allocator_take(run->allocator, sizeof(*s));
+    if (s == NULL)
+        return status_no_memory(run->error, "a batch", sizeof(*s));
+    *s = (sft_state){.capacity = run->settings->batch};
+    if (s->capacity < run->sequences_max)
+        s->capacity = run->sequences_max;
+    run->task_state = s;
+    s->sequences = allocator_take_array(run->allocator, s->capacity, sizeof(*s->sequences));
+    if (s->sequences == NULL)
+        return status_no_memory(run->error, "a batch", s->capacity * sizeof(*s->sequences));
+    return AVO_OK;
+}
+
+static void sft_close(train_run_state *run) {
+    sft_state *s = run->task_state;
+    allocator_give(run->allocator, s->sequences, s->capacity * sizeof(*s->sequences));
+    allocator_give(run->allocator, s, sizeof(*s));
+    run->task_state = NULL;
+}
+
+static train_sequence sequence_of(const train_tokens *tokens) {
+    return (train_sequence){tokens->tokens, tokens->count, tokens->wanted};
+}
+
+typedef struct sft_sums {
+    double loss, entropy;
+    uint64_t rows, wanted;
+} sft_sums;
+
+/* Adds a pass's tokens up; fills coefficients of −1 ÷ total where total is positive. */
+static void add_pass(train_run_state *run, const train_sequence *sequences, size_t count,
+                     uint64_t total, sft_sums *sums) {
+    size_t at = 0;
+    float coefficient = total > 0 ? (float)(-1.0 / (double)total) : 0.0f;
+    for (size_t i = 0; i < count; i++) {
+        for (uint32_t t = 0; t < sequences[i].count; t++, at++) {
+            bool wanted = sequences[i].wanted[t] != 0;
+            run->coefficients[at] = wanted ? coefficient : 0.0f;
+            if (!wanted)
+                continue;
+            sums->loss -= (double)run->logprobs[at];
+            sums->entropy += (double)run->entropies[at];
+            sums->wanted++;
+        }
+        sums->rows += sequences[i].count;
+    }
+}
+
+static uint64_t count_wanted(const train_sequence *sequences, size_t count) {
+    uint64_t wanted = 0;
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t t = 0; t < sequences[i].count; t++)
+            wanted += sequences[i].wanted[t] != 0;
+    return wanted;
+}
+
+static avo_status sft_step(train_run_state *run, uint64_t step, train_metrics *metrics) {
+    const sft_state *s = run->task_state;
+    size_t count = run->settings->batch;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t index = run_sample_index(run, (step - 1) * count + i);
+        train_sample sample = train_data_at(run->data, index);
+        s->sequences[i] = sequence_of(&sample.text);
+    }
+    uint64_t total = count_wanted(s->sequences, count);
+    sft_sums sums = {0};
+    for (size_t first = 0, taken; first < count; first += taken) {
+        const train_sequence *sequences = s->sequences + first;
+        taken = run_pass_count(run, s->sequences, count, first, 1);
+        AVO_TRY(train_forward(run->core, sequences, taken, false, run->logprobs, run->entropies,
+                              run->error));
+        add_pass(run, sequences, taken, total, &sums);
+        AVO_TRY(train_backward(run->core, run->coefficients, run->error));
+    }
+    AVO_TRY(run_update(run, step, step));
+    double tokens = sums.wanted > 0 ? (double)sums.wanted : 1.0;
+    run->loss = sums.loss / tokens;
+    run->step_tokens = sums.rows;
+    metrics_add(metrics, "loss", run->loss);
+    metrics_add(metrics, "entropy", sums.entropy / tokens);
+    return AVO_OK;
+}
+
+static avo_status sft_evaluate(train_run_state *run, train_metrics *metrics) {
+    const sft_state *s = run->task_state;
+    sft_sums sums = {0};
+    uint64_t samples = run->valid_info.samples;
+    for (uint64_t first = 0; first < samples;) {
+        size_t count = 0;
+        while (count < run->sequences_max && first + count < samples) {
+            train_sample sample = train_data_at(run->valid, first + count);
+            s->sequences[count++] = sequence_of(&sample.text);
+        }
+        size_t taken = run_pass_count(run, s->sequences, count, 0, 1);
+        AVO_TRY(train_forward(run->core, s->sequences, taken, false, run->logprobs, run->entropies,
+                              run->error));
+        add_pass(run, s->sequences, taken, 0, &sums);
+        first += taken;
+    }
+    double tokens = sums.wanted > 0 ? (double)sums.wanted : 1.0;
+    metrics_add(metrics, "eval_loss", sums.loss / tokens);
+    metrics_add(metrics, "eval_entropy", sums.entropy / tokens);
+    metrics_add(metrics, "eval_num_tokens", (double)sums.rows);
+    return AVO_OK;
+}
+
+const train_task_code train_task_sft = {sft_open, sft_close, sft_step, sft_evaluate};

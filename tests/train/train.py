@@ -1,0 +1,274 @@
+"""`avocet train`: a style that is learned, runs that are killed at any moment, output that other
+commands load, refusals."""
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import chat_model
+from command import AVOCET, FAILED, GOOD, INTERRUPTED, USAGE, call, start, test_data, \
+    wait_until_caught
+
+QUESTIONS = ["How are you?", "What is it?", "Where?", "Tell me.", "Is it late?", "Who said so?",
+             "Why?", "Can you?", "What now?", "When?", "Which one?", "Do you know?"]
+TEMPLATE = ("{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+STYLE = "Aye, captain!"
+ADAPTER = "adapter_model.safetensors"
+
+
+def chats(path, answers):
+    with open(path, "w", encoding="utf-8") as file:
+        for question, answer in zip(QUESTIONS, answers):
+            file.write(json.dumps({"messages": [{"role": "user", "content": question},
+                                                {"role": "assistant", "content": answer}]}) + "\n")
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def used_or_ended(process, seconds):
+    """Waits until the process has used so much CPU time; True where it ended before."""
+    while process.poll() is None:
+        with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        if (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") >= seconds:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+class Training(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.scratch.name)
+        cls.model = cls.folder / "model"
+        cls.model.mkdir()
+        chat_model.write_random_model(cls.model, context=256)
+        config = cls.model / "tokenizer_config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()),
+                                      "chat_template": TEMPLATE}))
+        cls.data = cls.folder / "chats.jsonl"
+        chats(cls.data, [STYLE] * len(QUESTIONS))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def train(self, *arguments, status=GOOD):
+        done = call("train", *arguments)
+        self.assertEqual(done.returncode, status, done.stderr.decode())
+        return done
+
+    def sft(self, output, *more, status=GOOD):
+        return self.train("sft", self.model, "--data", self.data, "-o", self.folder / output,
+                          "--threads", 2, *more, status=status)
+
+    def answer(self, question, *more, model=None):
+        done = call("run", model or self.model, question, "-n", 16, "--temperature", 0, *more)
+        self.assertEqual(done.returncode, GOOD, done.stderr.decode())
+        return done.stdout.decode(errors="replace")
+
+    def test_a_style_is_learned(self):
+        new = ["Are you there?", "What time is it?", "Hello!", "Say it.", "Now?", "How far?"]
+        before = [self.answer(question) for question in new]
+        self.assertFalse(any(text.startswith("Aye") for text in before))
+        self.sft("style", "--steps", 40, "--batch", 6, "--lr", 1e-2, "--rank", 8)
+        after = [self.answer(question, "--adapter", f"style={self.folder / 'style'}")
+                 for question in new]
+        learned = sum(text.startswith(STYLE) for text in after)
+        self.assertGreaterEqual(learned, 5, after)
+        metrics = lines(self.folder / "style/metrics.jsonl")
+        self.assertEqual([line["step"] for line in metrics], list(range(1, 41)))
+        self.assertLess(metrics[-1]["loss"], 0.1 * metrics[0]["loss"])
+        for key in ("loss", "grad_norm", "learning_rate", "num_tokens", "entropy", "epoch"):
+            self.assertIn(key, metrics[0])
+        state = json.loads((self.folder / "style/trainer_state.json").read_text())
+        self.assertEqual(state["global_step"], 40)
+        self.assertEqual(state["log_history"], metrics)
+        self.assertIn("<polyline", (self.folder / "style/curves.svg").read_text())
+
+    def test_killed_at_any_moment(self):
+        options = ["--steps", 30, "--batch", 3, "--lr", 1e-3, "--save-every", 1, "--rank", 4]
+        self.sft("whole", *options)
+        arguments = [AVOCET, "train", "sft", self.model, "--data", self.data, "-o",
+                     self.folder / "killed", "--threads", "2", "--resume", *map(str, options)]
+        generator = random.Random(7)
+        kills = 0
+        for _ in range(8):
+            with subprocess.Popen(arguments, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE) as process:
+                if used_or_ended(process, generator.uniform(0.02, 0.2)):
+                    self.assertEqual(process.returncode, GOOD, process.stderr.read().decode())
+                    break
+                process.kill()
+                process.wait()
+                kills += 1
+        print(f"killed {kills} times")
+        self.sft("killed", "--resume", *options)
+        for name in (ADAPTER, "adapter_config.json"):
+            self.assertEqual((self.folder / "whole" / name).read_bytes(),
+                             (self.folder / "killed" / name).read_bytes(), name)
+        self.assertEqual([line["step"] for line in lines(self.folder / "killed/metrics.jsonl")],
+                         list(range(1, 31)))
+        hidden = [path.name for path in (self.folder / "killed").iterdir()
+                  if path.name.startswith(".")]
+        self.assertLessEqual(len(hidden), kills)
+
+    def test_interrupted(self):
+        options = ["--steps", 100000, "--batch", 1, "--schedule", "constant", "--save-every", 0]
+        output = self.folder / "interrupted"
+        with start("train", "sft", self.model, "--data", self.data, "-o", output,
+                   *map(str, options), stdout=subprocess.DEVNULL) as process:
+            wait_until_caught(process)
+            while not (output / "metrics.jsonl").exists():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            error = process.stderr.read().decode()
+            self.assertEqual(process.wait(), INTERRUPTED, error)
+        self.assertIn("continues with --resume", error)
+        done = len(lines(output / "metrics.jsonl"))
+        self.assertTrue((output / f"checkpoint-{done}").is_dir())
+        more = ["--steps", done + 3, *options[2:]]
+        self.sft("interrupted", "--resume", *more)
+        self.sft("uninterrupted", *more)
+        self.assertEqual((output / ADAPTER).read_bytes(),
+                         (self.folder / "uninterrupted" / ADAPTER).read_bytes())
+
+    def test_all_weights(self):
+        output = self.folder / "full"
+        self.sft("full", "--full", "--steps", 30, "--batch", 6, "--lr", 3e-3)
+        for name in ("model.safetensors", "config.json", "tokenizer.json"):
+            self.assertTrue((output / name).exists(), name)
+        self.assertTrue(self.answer("Hello!", model=output).startswith("Aye"))
+        with open(output / "model.safetensors", "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        self.assertEqual({tensor["dtype"] for name, tensor in header.items()
+                          if name != "__metadata__"}, {"F32"})
+        self.assertEqual(json.loads((output / "config.json").read_text())["torch_dtype"],
+                         "float32")
+
+    def test_pretraining(self):
+        text = self.folder / "text.txt"
+        text.write_text("the dog ran to the dog and the dog sat. " * 40)
+        output = self.folder / "pretrained"
+        self.train("pretrain", self.model, "--data", text, "-o", output, "--steps", 20, "--batch",
+                   4, "--context", 64, "--threads", 2)
+        metrics = lines(output / "metrics.jsonl")
+        self.assertLess(metrics[-1]["loss"], 0.6 * metrics[0]["loss"])
+        self.assertTrue((output / "model.safetensors").exists())
+
+    def test_from_scratch(self):
+        """A configuration becomes a model with a tokenizer of its own; the same bytes each time."""
+        config, text = self.folder / "new.json", self.folder / "new.txt"
+        config.write_text(json.dumps({
+            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 300, "max_position_embeddings": 64, "tokenizer": {}}))
+        text.write_text("the dog ran to the dog and the dog sat. " * 40)
+        arguments = ["pretrain", config, "--data", text, "--batch", 4, "--context", 32,
+                     "--threads", 2, "--lr", 3e-3, "--steps", 12]
+        preview = self.train(*arguments, "--dry-run", "--json")
+        self.assertGreater(json.loads(preview.stdout)["parameters"], 10000)
+        for name in ("new-a", "new-b"):
+            self.train(*arguments, "-o", self.folder / name, "--save-every", 5)
+        for name in ("model.safetensors", "tokenizer.json", "config.json"):
+            self.assertEqual((self.folder / "new-a" / name).read_bytes(),
+                             (self.folder / "new-b" / name).read_bytes(), name)
+        done = self.train(*arguments, "-o", self.folder / "new-a", status=FAILED)
+        self.assertIn(b"--resume", done.stderr)
+        self.train(*arguments, "-o", self.folder / "new-a", "--resume")
+        self.assertIn("dog", self.answer("the", "--raw", model=self.folder / "new-a"))
+
+    def test_dry_run(self):
+        output = self.folder / "nothing"
+        done = self.train("sft", self.model, "--data", self.data, "-o", output, "--dry-run",
+                          "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual(found["samples"], len(QUESTIONS))
+        self.assertEqual(found["steps"], 2)
+        self.assertGreater(found["parameters"], 0)
+        self.assertGreater(found["memory_bytes"], 0)
+        self.assertIn("⟦" + STYLE, found["sample"])
+        self.assertFalse(output.exists())
+        text = self.train("sft", self.model, "--data", self.data, "--dry-run").stdout.decode()
+        self.assertIn("12 samples", text)
+
+    def test_configuration(self):
+        config = self.folder / "config.json"
+        config.write_text(json.dumps({"data": str(self.data), "steps": 3, "lora-plus": 4,
+                                      "weight_decay": 0.1, "target": ["q_proj", "v_proj"]}))
+        output = self.folder / "configured"
+        done = self.train("sft", self.model, "--config", config, "-o", output, "--steps", 2,
+                          "--json")
+        self.assertEqual(json.loads(done.stdout)["steps"], 2)
+        adapter = json.loads((output / "adapter_config.json").read_text())
+        self.assertEqual(adapter["target_modules"], ["q_proj", "v_proj"])
+        config.write_text('{"stpes": 3}')
+        done = self.train("sft", self.model, "--config", config, "-o", output, status=FAILED)
+        self.assertIn(b'unknown setting "stpes"', done.stderr)
+
+    def test_refusals(self):
+        for arguments, status, text in (
+                ((), USAGE, "missing subcommand: sft, dpo, rl or pretrain"),
+                (("sft",), USAGE, "missing MODEL"),
+                (("sft", self.model), USAGE, "missing output"),
+                (("sft", self.model, "-o", self.folder / "x"), FAILED, "missing data"),
+                (("sft", self.model, "-o", self.folder / "x", "--data", self.folder / "none"),
+                 FAILED, "none"),
+                (("sft", self.model, "--group", 3), USAGE, "unknown option --group"),
+                (("rl", self.model, "-o", self.folder / "x", "--data", self.data), FAILED,
+                 "missing reward"),
+                (("dpo", self.model, "-o", self.folder / "x", "--data", self.data), FAILED,
+                 "expected")):
+            done = call("train", *arguments)
+            self.assertEqual(done.returncode, status, done.stderr.decode())
+            self.assertIn(text, done.stderr.decode())
+        self.assertFalse((self.folder / "x").exists())
+
+
+class Stories(unittest.TestCase):
+    """Reinforcement learning on a real model: 260,000 weights that tell stories."""
+
+    def test_reward_rises(self):
+        model = test_data("models/stories260K/stories260K.bin")
+        if model is None:
+            print("SKIPPED: models/stories260K is not here")
+            self.skipTest("no stories260K")
+        with tempfile.TemporaryDirectory() as scratch:
+            prompts = Path(scratch) / "prompts.jsonl"
+            prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in (
+                "Once upon a time,", "One day, a little girl", "Lily and Tom",
+                "There was a boy who")))
+            output = Path(scratch) / "dogs"
+            done = call("train", "rl", model, "--data", prompts, "-o", output, "--no-template",
+                        "--reward", "contains:dog", "--steps", 30, "--batch", 2, "--group", 32,
+                        "--answer", 32, "--rank", 8, "--lr", 5e-4)
+            self.assertEqual(done.returncode, GOOD, done.stderr.decode())
+            metrics = lines(output / "metrics.jsonl")
+            rewards = [line["reward"] for line in metrics]
+            print("rewards", rewards[0], rewards[-1])
+            self.assertLess(sum(rewards[:3]) / 3, 0.3)
+            self.assertGreater(sum(rewards[-3:]) / 3, 0.6)
+            # Sampled log-probabilities have the bits of training, at every step.
+            self.assertEqual({line["sampling/sampling_logp_difference/max"] for line in metrics},
+                             {0})
+            for key in ("frac_reward_zero_std", "completions/mean_length", "entropy",
+                        "rewards/contains/mean"):
+                self.assertIn(key, metrics[0])
+            # Still sentences: different ones, with words that the model knew before.
+            self.assertGreater(metrics[-1]["entropy"], 0.3 * metrics[0]["entropy"])
+
+
+if __name__ == "__main__":
+    if shutil.which(AVOCET) is None:
+        raise SystemExit(77)
+    unittest.main()
