@@ -51,6 +51,17 @@
         COUNT_CASE(default, 8, name, call)                                                         \
     }
 
+/* 3 … 8 */
+#define WITH_COUNT_3_TO_8(count, name, call)                                                       \
+    switch (count) {                                                                               \
+        COUNT_CASE(case 3, 3, name, call)                                                          \
+        COUNT_CASE(case 4, 4, name, call)                                                          \
+        COUNT_CASE(case 5, 5, name, call)                                                          \
+        COUNT_CASE(case 6, 6, name, call)                                                          \
+        COUNT_CASE(case 7, 7, name, call)                                                          \
+        COUNT_CASE(default, 8, name, call)                                                         \
+    }
+
 /* The sizes of tiles of AVX-512: tile_exact (avx512/tile.h). */
 #define WITH_COUNT_TILE(count, name, call)                                                         \
     switch (count) {                                                                               \

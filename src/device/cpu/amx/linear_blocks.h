@@ -46,7 +46,7 @@ AMX_INLINE void block_unpack_units(const a8_kind *kind, const uint8_t *panel, si
         size_t unit = begin / PANEL_UNIT + i;
         const uint8_t *group = panel + unit / kind->group_units * kind->group_bytes;
         a8_unit read;
-        a8_prefetch(kind, group, unit % kind->group_units);
+        a8_prefetch(kind, group, unit % kind->group_units, TILE_ROWS_MAX);
         kind->read(group, unit % kind->group_units, &read);
         int8_t *lines = out->lines + i * PANEL_UNIT * QUANT_PANEL_ROWS;
 #pragma GCC unroll 8

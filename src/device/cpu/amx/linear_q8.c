@@ -14,7 +14,8 @@ static void unpack_q8_blocks(const uint8_t *panel, size_t k, size_t begin, size_
         size_t unit = begin / PANEL_UNIT + i;
         const uint8_t *group = panel + unit / GROUP_UNITS * GROUP_BYTES;
         for (size_t byte = 0; byte < GROUP_BYTES / GROUP_UNITS; byte += PANEL_LINE_BYTES)
-            fetch_ahead(group + unit % GROUP_UNITS * (GROUP_BYTES / GROUP_UNITS) + byte);
+            fetch_ahead(group + unit % GROUP_UNITS * (GROUP_BYTES / GROUP_UNITS) + byte,
+                        TILE_ROWS_MAX);
         memcpy(out->lines + i * UNIT_BYTES, group + 64 + unit % GROUP_UNITS * UNIT_BYTES,
                UNIT_BYTES);
         _mm512_store_ps(out->scale[i], load_halves(group + unit % GROUP_UNITS * 32));

@@ -226,23 +226,10 @@ ALWAYS_INLINE void few_halves(const uint8_t *source, const byte_record *x, size_
  * than four rows are two tiles, for which nibbles are unpacked twice. */
 ALWAYS_INLINE void few_unit(const uint8_t *source, const byte_record *x, size_t unit,
                             const int rows, const byte_shape shape, __m256i wide[TILE_ROWS][2]) {
-    const __m256i nibble = _mm256_set1_epi8(15);
     for (int r = 0; r < rows; r++)
         wide[r][0] = wide[r][1] =
             shape.zero ? broadcast4(&x[r].zero[unit]) : _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++) {
-        __m256i first = load_bytes(source + i / 2 * PANEL_LINE_BYTES);
-        __m256i second = load_bytes(source + i / 2 * PANEL_LINE_BYTES + 32);
-        first = _mm256_and_si256(i % 2 == 0 ? first : _mm256_srli_epi16(first, 4), nibble);
-        second = _mm256_and_si256(i % 2 == 0 ? second : _mm256_srli_epi16(second, 4), nibble);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            __m256i four = broadcast4(x[r].number + unit * PANEL_UNIT + 4 * i);
-            wide[r][0] = held(_mm256_dpbusd_avx_epi32(wide[r][0], first, four));
-            wide[r][1] = held(_mm256_dpbusd_avx_epi32(wide[r][1], second, four));
-        }
-    }
+    add_nibbles(source, 4, x->number + unit * PANEL_UNIT, sizeof(*x), rows, wide);
 }
 
 ALWAYS_INLINE void few_tile(const uint8_t *lines, const byte_record *x, size_t unit,

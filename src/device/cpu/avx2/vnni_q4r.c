@@ -53,23 +53,10 @@ ALWAYS_INLINE void add_sum(__m256i integers, __m256 weight_scale, const q4r_reco
 /* A sub-block; the upper words of `multiplier` are zero. */
 ALWAYS_INLINE void few_sub(const uint8_t *source, const __m256i multiplier[2], const q4r_record *x,
                            size_t sub, __m256i total[TILE_ROWS][2], const int rows) {
-    const __m256i nibble = _mm256_set1_epi8(15);
     __m256i sum[TILE_ROWS][2];
     for (int r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = broadcast4(&x[r].begin[sub]);
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
-        __m256i first = load_bytes(source + i / 2 * PANEL_LINE_BYTES);
-        __m256i second = load_bytes(source + i / 2 * PANEL_LINE_BYTES + 32);
-        first = _mm256_and_si256(i % 2 == 0 ? first : _mm256_srli_epi16(first, 4), nibble);
-        second = _mm256_and_si256(i % 2 == 0 ? second : _mm256_srli_epi16(second, 4), nibble);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            __m256i four = broadcast4(x[r].number + sub * Q4R_SUB + 4 * i);
-            sum[r][0] = held(_mm256_dpbusd_avx_epi32(sum[r][0], first, four));
-            sum[r][1] = held(_mm256_dpbusd_avx_epi32(sum[r][1], second, four));
-        }
-    }
+    add_nibbles(source, 2, x->number + sub * Q4R_SUB, sizeof(*x), rows, sum);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2

@@ -86,7 +86,7 @@ AVX512_INLINE void a8_tile_one(const a8_kind *kind, const product *product, cons
         for (size_t unit = 0; unit < here; unit++) {
             a8_unit read;
             if (fetch)
-                a8_prefetch(kind, group, unit);
+                a8_prefetch(kind, group, unit, 1);
             kind->read(group, unit, &read);
             sum = kind->sub_blocks ? a8_one_halves(kind, &read, &one, begin + unit, sum)
                                    : a8_one_unit(kind, &read, &one, begin + unit, sum);
@@ -113,11 +113,11 @@ AVX512_INLINE size_t a8_packed_bytes(a8_shape shape, size_t count) {
     return count * (PANEL_UNIT + (1 + a8_halves(shape)) * sizeof(float));
 }
 
-/* Rows [from, to) of `laid`. Line after line, so that no product waits for the one before it. */
+/* Rows [from, to) of `laid`. */
 AVX512_INLINE void a8_block_rows(const a8_shape shape, const int from, const int to, const int laid,
-                                 const __m512i *line, const uint8_t *packed, const int half,
-                                 __m512 scale, __m512 minimum, __m512 *sum) {
-    const int lines = shape.sub_blocks ? 4 : 8;
+                                 const bool shuffle, const __m512i *line, const uint8_t *packed,
+                                 const int half, __m512 scale, __m512 minimum, __m512 *sum) {
+    const int quads = shape.sub_blocks ? 1 : 2;
     const int8_t *number = (const int8_t *)packed + 16 * half;
     const float *scales = (const float *)(const void *)(packed + laid * PANEL_UNIT);
     const float *sums = scales + laid * (1 + half);
@@ -126,11 +126,10 @@ AVX512_INLINE void a8_block_rows(const a8_shape shape, const int from, const int
     for (int row = from; row < to; row++)
         total[row] = shape.zero ? _mm512_set1_epi32(((const int32_t *)(const void *)sums)[row])
                                 : _mm512_setzero_si512();
-#pragma GCC unroll 8
-    for (int i = 0; i < lines; i++)
-#pragma GCC unroll 16
-        for (int row = from; row < to; row++)
-            total[row] = dot_four(total[row], line[i], number + row * PANEL_UNIT + 4 * i);
+#pragma GCC unroll 2
+    for (int quad = 0; quad < quads; quad++)
+        dot_quad(from, to, shuffled_rows(shuffle, to - from), line + 4 * quad, number + 16 * quad,
+                 total);
 #pragma GCC unroll 16
     for (int row = from; row < to; row++) {
         __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[row]));
@@ -142,17 +141,18 @@ AVX512_INLINE void a8_block_rows(const a8_shape shape, const int from, const int
 
 /* One block, a unit or with sub-blocks either half, of `count` rows of `laid`. */
 AVX512_INLINE void a8_block(const a8_shape shape, const int count, const int laid,
-                            const __m512i *line, const uint8_t *packed, const int half,
-                            __m512 scale, __m512 minimum, __m512 *sum) {
+                            const bool shuffle, const __m512i *line, const uint8_t *packed,
+                            const int half, __m512 scale, __m512 minimum, __m512 *sum) {
     const int first = count <= 10 ? count : count / 2; /* integer sums need registers, too */
-    a8_block_rows(shape, 0, first, laid, line, packed, half, scale, minimum, sum);
+    a8_block_rows(shape, 0, first, laid, shuffle, line, packed, half, scale, minimum, sum);
     if (first < count)
-        a8_block_rows(shape, first, count, laid, line, packed, half, scale, minimum, sum);
+        a8_block_rows(shape, first, count, laid, shuffle, line, packed, half, scale, minimum, sum);
 }
 
 /* One panel times one tile. */
-AVX512_INLINE void a8_tile_packed(const a8_kind *kind, const int count, const uint8_t *panel,
-                                  size_t units, const uint8_t *packed, __m512 *out) {
+AVX512_INLINE void a8_tile_packed(const a8_kind *kind, const int count, const bool shuffle,
+                                  const uint8_t *panel, size_t units, const uint8_t *packed,
+                                  __m512 *out) {
     const a8_shape shape = {kind->sub_blocks, kind->minimum, kind->zero != 0};
     const int halves = shape.sub_blocks ? 2 : 1;
     __m512 sum[TILE_ROWS_MAX];
@@ -165,12 +165,12 @@ AVX512_INLINE void a8_tile_packed(const a8_kind *kind, const int count, const ui
         for (size_t unit = 0; unit < here;
              unit++, packed += a8_packed_bytes(shape, (size_t)count)) {
             a8_unit read;
-            a8_prefetch(kind, group, unit);
+            a8_prefetch(kind, group, unit, count);
             kind->read(group, unit, &read);
 #pragma GCC unroll 2
             for (int half = 0; half < halves; half++)
-                a8_block(shape, count, count, read.line + 4 * half, packed, half, read.scale[half],
-                         read.minimum[half], sum);
+                a8_block(shape, count, count, shuffle, read.line + 4 * half, packed, half,
+                         read.scale[half], read.minimum[half], sum);
         }
     }
 #pragma GCC unroll 16
@@ -205,7 +205,7 @@ AVX512_INLINE void a8_unpack(const a8_kind *kind, const uint8_t *panel, size_t u
         size_t here = units - begin < kind->group_units ? units - begin : kind->group_units;
         for (size_t unit = 0; unit < here; unit++) {
             a8_unit read;
-            a8_prefetch(kind, group, unit);
+            a8_prefetch(kind, group, unit, TILE_ROWS_MAX);
             kind->read(group, unit, &read);
             for (int i = 0; i < 8; i++, out += PANEL_LINE_BYTES)
                 _mm512_store_si512(out, read.line[i]);

@@ -105,7 +105,7 @@ AVX512_INLINE void tile(const a8_shape shape, const int count, const uint8_t *pa
             __m512 scale = _mm512_load_ps(extra), minimum = _mm512_setzero_ps();
             if (shape.minimum)
                 minimum = _mm512_load_ps(extra + halves * PANEL_LINE_BYTES);
-            a8_block(shape, count, TILE_ROWS_MAX, line, packed, half, scale, minimum, sum);
+            a8_block(shape, count, TILE_ROWS_MAX, false, line, packed, half, scale, minimum, sum);
         }
         panel += unit_bytes_of(shape);
         packed += a8_packed_bytes(shape, TILE_ROWS_MAX);

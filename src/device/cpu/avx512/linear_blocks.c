@@ -12,8 +12,13 @@
     }                                                                                              \
     static void tile_##type(const uint8_t *panel, size_t units, const uint8_t *packed,             \
                             int compiled, __m512 *sum) {                                           \
-        WITH_COUNT_TILE(compiled, count,                                                           \
-                        a8_tile_packed(&kind_##type, count, panel, units, packed, sum))            \
+        if (shuffles_wanted((size_t)compiled))                                                     \
+            WITH_COUNT_3_TO_8(                                                                     \
+                compiled, count,                                                                   \
+                a8_tile_packed(&kind_##type, count, true, panel, units, packed, sum))              \
+        else                                                                                       \
+            WITH_COUNT_TILE(compiled, count,                                                       \
+                            a8_tile_packed(&kind_##type, count, false, panel, units, packed, sum)) \
     }                                                                                              \
     static void unpack_##type(const uint8_t *panel, size_t units, uint8_t *out) {                  \
         a8_unpack(&kind_##type, panel, units, out);                                                \

@@ -2,7 +2,8 @@
  * the same integers:
  *
  *   up to 8 rows   numbers 0…15 against x per sub-block of 16 k, then one vpdpwssd by the
- *                  multiplier: the fewest operations per byte of weights
+ *                  multiplier: the fewest operations per byte of weights. Zen 5: up to 6, since
+ *                  bytes take 5 % less time of eight there, beginnings of sums being loads
  *
  *   up to 14 rows  multiplier · (number − 8) + 128 as bytes in registers; the multiplier costs
  *                  nothing per row
@@ -100,20 +101,35 @@ static q4r_rows one_row(const activation_view *x, int32_t *begin) {
 
 static void tile_few(int compiled, const uint8_t *panel, size_t k, const q4r_rows *rows,
                      __m512 *sum) {
-    WITH_COUNT_8(compiled, count, q4r_tile(count, count, Q4R_FEW, panel, NULL, k, rows, sum))
+    if (shuffles_wanted((size_t)compiled))
+        WITH_COUNT_OF_4(compiled, 3, 4, 5, 6, count,
+                        q4r_tile(count, count, Q4R_FEW, true, panel, NULL, k, rows, sum))
+    else
+        WITH_COUNT_8(compiled, count,
+                     q4r_tile(count, count, Q4R_FEW, false, panel, NULL, k, rows, sum))
 }
 
 static void tile_fused(int compiled, const uint8_t *panel, size_t k, const q4r_rows *rows,
                        __m512 *sum) {
-    WITH_COUNT_OF_3(compiled, 10, 12, 14, count,
-                    q4r_tile(count, count, Q4R_FUSED, panel, NULL, k, rows, sum))
+    switch (compiled) {
+        COUNT_CASE(case 7, 7, count,
+                   q4r_tile(count, count, Q4R_FUSED, true, panel, NULL, k, rows, sum))
+        COUNT_CASE(case 8, 8, count,
+                   q4r_tile(count, count, Q4R_FUSED, true, panel, NULL, k, rows, sum))
+        COUNT_CASE(case 10, 10, count,
+                   q4r_tile(count, count, Q4R_FUSED, false, panel, NULL, k, rows, sum))
+        COUNT_CASE(case 12, 12, count,
+                   q4r_tile(count, count, Q4R_FUSED, false, panel, NULL, k, rows, sum))
+        COUNT_CASE(default, 14, count,
+                   q4r_tile(count, count, Q4R_FUSED, false, panel, NULL, k, rows, sum))
+    }
 }
 
 /* Rows [row, row + count) times panels [first, last). */
 static void run_tile(const linear_call *call, size_t row, size_t count, size_t panel_bytes,
                      size_t first, size_t last, uint8_t *scratch) {
     const activation_view *x = call->x;
-    bool few = count <= Q4R_FEW_ROWS;
+    bool few = count <= (is_zen5() ? Q4R_FEW_ROWS_ZEN5 : Q4R_FEW_ROWS);
     int compiled = tile_exact(count);
     q4r_rows rows = x->rows == 1 ? one_row(x, (int32_t *)(void *)scratch)
                                  : pack(x, row, count, (size_t)compiled, few, scratch);
@@ -153,7 +169,7 @@ static void unpack(size_t k, const uint8_t *panel, uint8_t *out) {
             __m512i magnitude =
                 _mm512_and_si512(_mm512_srl_epi16(q4r_magnitudes(panel, sub), shift), low);
             __m512i line[4];
-            q4r_prefetch(lines, SUB_BYTES);
+            q4r_prefetch(lines, SUB_BYTES, TILE_ROWS_MAX);
             q4r_read_sub(lines, magnitude, q4r_signs(panel, sub), line);
             for (int i = 0; i < 4; i++, out += PANEL_LINE_BYTES)
                 _mm512_store_si512(out, line[i]);
@@ -164,8 +180,9 @@ static void unpack(size_t k, const uint8_t *panel, uint8_t *out) {
 
 static void tile_unpacked(int compiled, const uint8_t *panel, const uint8_t *unpacked, size_t k,
                           const q4r_rows *rows, __m512 *sum) {
-    WITH_COUNT_OF_4(compiled, 10, 12, 14, 16, count,
-                    q4r_tile(count, TILE_ROWS_MAX, Q4R_UNPACKED, panel, unpacked, k, rows, sum))
+    WITH_COUNT_OF_4(
+        compiled, 10, 12, 14, 16, count,
+        q4r_tile(count, TILE_ROWS_MAX, Q4R_UNPACKED, false, panel, unpacked, k, rows, sum))
 }
 
 static void run_panels(const linear_call *call, size_t panel_bytes, size_t first, size_t last,

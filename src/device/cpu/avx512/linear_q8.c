@@ -55,10 +55,10 @@ AVX512_INLINE void read_unit(const uint8_t *at, size_t lines, __m512i line[8]) {
         line[i] = i < lines ? _mm512_xor_si512(load_line(at + i * PANEL_LINE_BYTES), flip) : flip;
 }
 
-/* Rows [from, to) of `count`. Line after line, so that no product waits for the one before it. */
-AVX512_INLINE void add_rows(const bool blocks, const int from, const int to, const int count,
-                            const __m512i line[8], const uint8_t *packed, __m512 scale,
-                            __m512 *sum) {
+/* Rows [from, to) of `count`. */
+AVX512_INLINE void add_rows(const bool blocks, const bool shuffle, const int from, const int to,
+                            const int count, const __m512i line[8], const uint8_t *packed,
+                            __m512 scale, __m512 *sum) {
     const int8_t *high = (const int8_t *)packed, *low = high + count * PANEL_UNIT;
     const float *scales = (const float *)(const void *)(low + count * PANEL_UNIT);
     const int32_t *begin = (const int32_t *)(const void *)(scales + count);
@@ -68,14 +68,12 @@ AVX512_INLINE void add_rows(const bool blocks, const int from, const int to, con
         sum_high[row] = _mm512_setzero_si512();
         sum_low[row] = _mm512_set1_epi32(begin[row]);
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-#pragma GCC unroll 16
-        for (int row = from; row < to; row++) {
-            int at = row * PANEL_UNIT + 4 * i;
-            sum_high[row] = dot_four(sum_high[row], line[i], high + at);
-            sum_low[row] = dot_four(sum_low[row], line[i], low + at);
-        }
+    const int shuffled = shuffle ? 1 : 0;
+#pragma GCC unroll 2
+    for (int quad = 0; quad < 2; quad++) {
+        dot_quad(from, to, shuffled, line + 4 * quad, high + 16 * quad, sum_high);
+        dot_quad(from, to, shuffled, line + 4 * quad, low + 16 * quad, sum_low);
+    }
 #pragma GCC unroll 16
     for (int row = from; row < to; row++) {
         __m512i all = _mm512_add_epi32(_mm512_slli_epi32(sum_high[row], 8),
@@ -88,16 +86,17 @@ AVX512_INLINE void add_rows(const bool blocks, const int from, const int to, con
 }
 
 /* Four rows at a time, of which two sums each stay in registers beside the eight lines. */
-AVX512_INLINE void add_unit(const bool blocks, const int count, const __m512i line[8],
-                            const uint8_t *packed, __m512 scale, __m512 *sum) {
+AVX512_INLINE void add_unit(const bool blocks, const bool shuffle, const int count,
+                            const __m512i line[8], const uint8_t *packed, __m512 scale,
+                            __m512 *sum) {
 #pragma GCC unroll 4
     for (int from = 0; from < count; from += 4)
-        add_rows(blocks, from, from + 4 < count ? from + 4 : count, count, line, packed, scale,
-                 sum);
+        add_rows(blocks, shuffle, from, from + 4 < count ? from + 4 : count, count, line, packed,
+                 scale, sum);
 }
 
 /* Scales per block. */
-AVX512_INLINE void tile_blocks(const int count, const uint8_t *panel, size_t k,
+AVX512_INLINE void tile_blocks(const bool shuffle, const int count, const uint8_t *panel, size_t k,
                                const uint8_t *packed, __m512 *sum) {
     const bool fetch = fetch_wanted(count, 1);
     size_t units = (k + PANEL_UNIT - 1) / PANEL_UNIT;
@@ -108,16 +107,16 @@ AVX512_INLINE void tile_blocks(const int count, const uint8_t *panel, size_t k,
             __m512i line[8];
             for (int ahead = i == 0 ? -PANEL_LINE_BYTES : 0; fetch && ahead < UNIT_BYTES;
                  ahead += PANEL_LINE_BYTES) /* the group's head, too */
-                fetch_ahead(at + ahead);
+                fetch_ahead(at + ahead, count);
             read_unit(at, 8, line);
-            add_unit(true, count, line, packed, load_halves(group + 32 * i), sum);
+            add_unit(true, shuffle, count, line, packed, load_halves(group + 32 * i), sum);
             packed += packed_bytes((size_t)count);
         }
 }
 
 /* One scale per row of the weight, behind the lines. */
-AVX512_INLINE void tile_channels(const int count, const uint8_t *panel, size_t k,
-                                 const uint8_t *packed, __m512 *sum) {
+AVX512_INLINE void tile_channels(const bool shuffle, const int count, const uint8_t *panel,
+                                 size_t k, const uint8_t *packed, __m512 *sum) {
     const bool fetch = fetch_wanted(count, 1);
     size_t lines = (k + 3) / 4;
     for (size_t unit = 0; unit * 8 < lines; unit++, packed += packed_bytes((size_t)count)) {
@@ -125,12 +124,12 @@ AVX512_INLINE void tile_channels(const int count, const uint8_t *panel, size_t k
         __m512i line[8];
         if (lines - unit * 8 >= 8) {
             for (int ahead = 0; fetch && ahead < UNIT_BYTES; ahead += PANEL_LINE_BYTES)
-                fetch_ahead(at + ahead);
+                fetch_ahead(at + ahead, count);
             read_unit(at, 8, line);
         } else {
             read_unit(at, lines - unit * 8, line);
         }
-        add_unit(false, count, line, packed, _mm512_setzero_ps(), sum);
+        add_unit(false, shuffle, count, line, packed, _mm512_setzero_ps(), sum);
     }
     __m512 scale = _mm512_load_ps(panel + lines * PANEL_LINE_BYTES);
 #pragma GCC unroll 16
@@ -138,16 +137,16 @@ AVX512_INLINE void tile_channels(const int count, const uint8_t *panel, size_t k
         sum[row] = _mm512_mul_ps(sum[row], scale);
 }
 
-AVX512_INLINE void tile_either(const bool blocks, const int count, const uint8_t *panel, size_t k,
-                               const uint8_t *packed, __m512 *out) {
+AVX512_INLINE void tile_either(const bool blocks, const bool shuffle, const int count,
+                               const uint8_t *panel, size_t k, const uint8_t *packed, __m512 *out) {
     __m512 sum[TILE_ROWS_MAX];
 #pragma GCC unroll 16
     for (int row = 0; row < count; row++)
         sum[row] = _mm512_setzero_ps();
     if (blocks)
-        tile_blocks(count, panel, k, packed, sum);
+        tile_blocks(shuffle, count, panel, k, packed, sum);
     else
-        tile_channels(count, panel, k, packed, sum);
+        tile_channels(shuffle, count, panel, k, packed, sum);
 #pragma GCC unroll 16
     for (int row = 0; row < count; row++)
         out[row] = sum[row];
@@ -167,8 +166,12 @@ AVX512_INLINE void run_panels(const bool blocks, const linear_call *call, size_t
             const uint8_t *data = weight->data + panel * panel_bytes;
             __m512 sum[TILE_ROWS_MAX];
             product_fetch_out(call, panel, row, here);
-            WITH_COUNT_TILE(compiled, count,
-                            tile_either(blocks, count, data, weight->k, packed, sum))
+            if (shuffles_wanted(here))
+                WITH_COUNT_3_TO_8(compiled, count,
+                                  tile_either(blocks, true, count, data, weight->k, packed, sum))
+            else
+                WITH_COUNT_TILE(compiled, count,
+                                tile_either(blocks, false, count, data, weight->k, packed, sum))
             product_finish(call, panel, row, here, sum);
         }
     }

@@ -59,7 +59,7 @@ AVX512_INLINE void add_super(const int count, const uint8_t *at, size_t lines, s
         __m512i four[SUB_LINES];
 #pragma GCC unroll 4
         for (int i = 0; i < SUB_LINES; i++) {
-            fetch_ahead(at + i * PANEL_LINE_BYTES);
+            fetch_ahead(at + i * PANEL_LINE_BYTES, count);
             four[i] = read_line(at + i * PANEL_LINE_BYTES);
         }
 #pragma GCC unroll 16

@@ -8,6 +8,7 @@
 AVX512_INLINE void read_nibble_line(const uint8_t *at, __m512i *out) {
     const __m512i low = _mm512_set1_epi8(15);
     __m512i line = load_line(at);
+    __asm__("" : "+v"(line)); /* gcc would load it twice */
     out[0] = _mm512_and_si512(line, low);
     out[1] = _mm512_and_si512(_mm512_srli_epi16(line, 4), low);
 }

@@ -17,8 +17,9 @@
 #define BYTE_ZERO     128
 
 /* Calls of so few rows multiply per sub-block, those of these, up to 16, go to q4r_wide.c. */
-#define Q4R_FEW_ROWS  8
-#define Q4R_WIDE_ROWS 15
+#define Q4R_FEW_ROWS      8
+#define Q4R_FEW_ROWS_ZEN5 6
+#define Q4R_WIDE_ROWS     15
 
 /* The rows of a tile, `count` of them, laid beside one another. `begin`: where integer sums begin.
  * Few rows: [sub-blocks][count], −8 · (sum of 16 numbers), else [super-blocks][count], −128 · (sum
@@ -82,68 +83,66 @@ AVX512_INLINE void q4r_read_sub(const uint8_t *at, __m512i magnitude, __mmask16 
         line[i] = _mm512_add_epi16(_mm512_mullo_epi16(line[i], multiplier), offset);
 }
 
-/* `lines` lines from line `first` of 32 k on against every row, line after line, so that no product
- * waits for the one before it. */
-AVX512_INLINE void q4r_add_rows(const int count, const int first, const int lines,
+/* `quads` times four lines against every row. */
+AVX512_INLINE void q4r_add_rows(const int count, const bool shuffle, const int quads,
                                 const __m512i *line, const int8_t *number, __m512i *total) {
-#pragma GCC unroll 8
-    for (int i = 0; i < lines; i++)
-#pragma GCC unroll 16
-        for (int row = 0; row < count; row++)
-            total[row] = dot_four(total[row], line[i], number + row * PANEL_UNIT + 4 * (first + i));
+#pragma GCC unroll 2
+    for (int quad = 0; quad < quads; quad++)
+        dot_quad(0, count, shuffled_rows(shuffle, count), line + 4 * quad, number + 16 * quad,
+                 total);
 }
 
-AVX512_INLINE void q4r_prefetch(const uint8_t *lines, int bytes) {
+AVX512_INLINE void q4r_prefetch(const uint8_t *lines, int bytes, const int rows) {
     for (int ahead = 0; ahead < bytes; ahead += PANEL_LINE_BYTES)
-        fetch_ahead(lines + ahead);
+        fetch_ahead(lines + ahead, rows);
 }
 
 /* The integer sums of one super-block. `number`: its first. */
-AVX512_INLINE void q4r_add_super(const int count, const uint8_t *super, size_t subs,
-                                 const int8_t *number, __m512i *total) {
+AVX512_INLINE void q4r_add_super(const int count, const bool shuffle, const uint8_t *super,
+                                 size_t subs, const int8_t *number, __m512i *total) {
     const uint8_t *lines = super + q4r_lines_at(subs);
     const __m512i low = _mm512_set1_epi16(15);
     __m512i line[8];
     size_t sub = 0;
     for (; sub + 2 <= subs; sub += 2, lines += 2 * SUB_BYTES, number += count * PANEL_UNIT) {
         __m512i both = q4r_magnitudes(super, sub);
-        q4r_prefetch(lines, 2 * SUB_BYTES);
+        q4r_prefetch(lines, 2 * SUB_BYTES, count);
         q4r_read_sub(lines, _mm512_and_si512(both, low), q4r_signs(super, sub), line);
         q4r_read_sub(lines + SUB_BYTES, _mm512_srli_epi16(both, 4), q4r_signs(super, sub + 1),
                      line + 4);
-        q4r_add_rows(count, 0, 8, line, number, total);
+        q4r_add_rows(count, shuffle, 2, line, number, total);
     }
     if (sub < subs) {
         q4r_read_sub(lines, _mm512_and_si512(q4r_magnitudes(super, sub), low),
                      q4r_signs(super, sub), line);
-        q4r_add_rows(count, 0, 4, line, number, total);
+        q4r_add_rows(count, shuffle, 1, line, number, total);
     }
 }
 
-AVX512_INLINE void q4r_load_lines(const int count, const int lines, const uint8_t *at,
+AVX512_INLINE void q4r_load_lines(const int count, const int quads, const uint8_t *at,
                                   const int8_t *number, __m512i *total) {
     __m512i line[8];
 #pragma GCC unroll 8
-    for (int i = 0; i < lines; i++)
+    for (int i = 0; i < 4 * quads; i++)
         line[i] = load_line(at + i * PANEL_LINE_BYTES);
-    q4r_add_rows(count, 0, lines, line, number, total);
+    q4r_add_rows(count, false, quads, line, number, total);
 }
 
 /* The same from lines that were unpacked before; `laid` rows lie beside one another. */
 AVX512_INLINE void q4r_add_lines(const int count, const int laid, const uint8_t *lines, size_t subs,
                                  const int8_t *number, __m512i *total) {
     for (; subs >= 2; subs -= 2, lines += 8 * PANEL_LINE_BYTES, number += laid * PANEL_UNIT)
-        q4r_load_lines(count, 8, lines, number, total);
+        q4r_load_lines(count, 2, lines, number, total);
     if (subs > 0)
-        q4r_load_lines(count, 4, lines, number, total);
+        q4r_load_lines(count, 1, lines, number, total);
 }
 
 /* ---- Numbers and multipliers apart ---- */
 
-/* One sub-block, half `half` of 32 k: the sum over 16 numbers fits 16 bits, so that vpdpwssd
- * multiplies it (the upper word of `multiplier` is zero). */
-AVX512_INLINE void q4r_add_few(const int count, const uint8_t *at, __m512i multiplier,
-                               const int8_t *number, const int half, const int32_t *begin,
+/* One sub-block: the sum over 16 numbers fits 16 bits, so that vpdpwssd multiplies it (the upper
+ * word of `multiplier` is zero). */
+AVX512_INLINE void q4r_add_few(const int count, const bool shuffle, const uint8_t *at,
+                               __m512i multiplier, const int8_t *number, const int32_t *begin,
                                __m512i *total) {
     __m512i line[4], sum[Q4R_FEW_ROWS];
     read_nibble_line(at, line);
@@ -151,15 +150,16 @@ AVX512_INLINE void q4r_add_few(const int count, const uint8_t *at, __m512i multi
 #pragma GCC unroll 8
     for (int row = 0; row < count; row++)
         sum[row] = _mm512_set1_epi32(begin[row]);
-    q4r_add_rows(count, 4 * half, 4, line, number, sum);
+    q4r_add_rows(count, shuffle, 1, line, number, sum);
 #pragma GCC unroll 8
     for (int row = 0; row < count; row++)
         total[row] = _mm512_dpwssd_epi32(total[row], sum[row], multiplier);
 }
 
 /* `begin`: of the super-block's first sub-block. */
-AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size_t subs,
-                                     const int8_t *number, const int32_t *begin, __m512i *total) {
+AVX512_INLINE void q4r_add_super_few(const int count, const bool shuffle, const uint8_t *super,
+                                     size_t subs, const int8_t *number, const int32_t *begin,
+                                     __m512i *total) {
     const uint8_t *lines = super + q4r_lines_at(subs);
     const uint8_t *magnitudes = super + MAGNITUDES_AT;
     const __m512i low = _mm512_set1_epi32(15);
@@ -168,13 +168,14 @@ AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size
         __m512i both = _mm512_cvtepu8_epi32(_mm_load_si128(
             (const __m128i *)(const void *)(magnitudes + sub / 2 * QUANT_PANEL_ROWS)));
         if (fetch)
-            q4r_prefetch(lines, 2 * SUB_BYTES);
-        q4r_add_few(count, lines, q4r_signed(_mm512_and_si512(both, low), q4r_signs(super, sub)),
-                    number, 0, begin, total);
+            q4r_prefetch(lines, 2 * SUB_BYTES, count);
+        q4r_add_few(count, shuffle, lines,
+                    q4r_signed(_mm512_and_si512(both, low), q4r_signs(super, sub)), number, begin,
+                    total);
         if (sub + 1 < subs)
-            q4r_add_few(count, lines + SUB_BYTES,
-                        q4r_signed(_mm512_srli_epi32(both, 4), q4r_signs(super, sub + 1)), number,
-                        1, begin + count, total);
+            q4r_add_few(count, shuffle, lines + SUB_BYTES,
+                        q4r_signed(_mm512_srli_epi32(both, 4), q4r_signs(super, sub + 1)),
+                        number + Q4R_SUB, begin + count, total);
         number += count * PANEL_UNIT;
         begin += 2 * count;
     }
@@ -185,7 +186,7 @@ AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size
 typedef enum q4r_way { Q4R_FEW, Q4R_FUSED, Q4R_UNPACKED } q4r_way;
 
 /* `count` rows of `laid`, which differ for Q4R_UNPACKED alone. `unpacked`: its lines. */
-AVX512_INLINE void q4r_tile(const int count, const int laid, const q4r_way way,
+AVX512_INLINE void q4r_tile(const int count, const int laid, const q4r_way way, const bool shuffle,
                             const uint8_t *panel, const uint8_t *unpacked, size_t k,
                             const q4r_rows *rows, __m512 *sum) {
     for (int row = 0; row < count; row++)
@@ -200,9 +201,9 @@ AVX512_INLINE void q4r_tile(const int count, const int laid, const q4r_way way,
         for (int row = 0; row < count; row++)
             total[row] = way == Q4R_FEW ? _mm512_setzero_si512() : _mm512_set1_epi32(begins[row]);
         if (way == Q4R_FEW)
-            q4r_add_super_few(count, panel, subs, number, begins, total);
+            q4r_add_super_few(count, shuffle, panel, subs, number, begins, total);
         else if (way == Q4R_FUSED)
-            q4r_add_super(count, panel, subs, number, total);
+            q4r_add_super(count, shuffle, panel, subs, number, total);
         else
             q4r_add_lines(count, laid, unpacked + begin * QUANT_PANEL_ROWS, subs, number, total);
         begins += way == Q4R_FEW ? Q4R_SUBS * laid : laid;

@@ -23,11 +23,12 @@ typedef struct a8_kind {
 
 /* A unit's share of the group, so that requests come evenly: more than the core can keep open at
  * once would wait. */
-AVX512_INLINE void a8_prefetch(const a8_kind *kind, const uint8_t *group, size_t unit) {
+AVX512_INLINE void a8_prefetch(const a8_kind *kind, const uint8_t *group, size_t unit,
+                               const int rows) {
     const size_t share = kind->group_bytes / kind->group_units;
 #pragma GCC unroll 8
     for (size_t byte = 0; byte < share; byte += PANEL_LINE_BYTES)
-        fetch_ahead(group + unit * share + byte);
+        fetch_ahead(group + unit * share + byte, rows);
 }
 
 #define NIBBLE_UNIT 256 /* bytes: 4 nibble lines */
