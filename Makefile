@@ -9,7 +9,7 @@ BOOT    := tools/bootstrap
 export PROMPT
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help
+.PHONY: run demo test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -20,6 +20,12 @@ run: ## install what is missing, build, fetch the default model, answer a prompt
 	    echo "make run: $(MODEL) is not here and cannot be downloaded; the demo model answers"; }; \
 	printf '> %s\n' "$$PROMPT"; \
 	./$(BUILD)/avocet run "$$model" "$$PROMPT"
+
+demo: ## train the demo model from its text and compare it with models/demo.avo (docs/demo.md)
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@tools/demo/make $(BUILD)/avocet
 
 test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz, ARM)
 	@$(BOOT) test
