@@ -12,7 +12,7 @@ STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories26
 RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help train-style train-dpo train-rl train-demo
+.PHONY: run demo test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help train-style train-dpo train-rl train-demo
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -23,6 +23,12 @@ run: ## install what is missing, build, fetch the default model, answer a prompt
 	    echo "make run: $(MODEL) is not here and cannot be downloaded; the demo model answers"; }; \
 	printf '> %s\n' "$$PROMPT"; \
 	./$(BUILD)/avocet run "$$model" "$$PROMPT"
+
+demo: ## train the demo model from its text and compare it with models/demo.avo (docs/demo.md)
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@tools/demo/make $(BUILD)/avocet
 
 test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz, ARM)
 	@$(BOOT) test

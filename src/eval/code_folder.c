@@ -21,9 +21,13 @@ avo_status code_folder_make(code_folder *folder, uid_t user, avo_error *error) {
                            strerror(errno));
     }
     folder->descriptor = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (folder->descriptor >= 0 &&
-        (user == geteuid() || fchown(folder->descriptor, user, (gid_t)-1) == 0))
+    if (folder->descriptor >= 0) {
+        /* Where this root may not name that user, the child's own identity owns the folder; a child
+         * that cannot enter its folder says so. */
+        if (user != geteuid())
+            (void)!fchown(folder->descriptor, user, (gid_t)-1);
         return AVO_OK;
+    }
     avo_status status =
         status_fail(error, AVO_ERROR_IO, "code of a model: %s: %s", folder->path, strerror(errno));
     code_folder_remove(folder);

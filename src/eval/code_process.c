@@ -3,8 +3,9 @@
  * clone, not posix_spawn of a helper: the confinement must be complete before the interpreter
  * starts, and the library has no program of its own that it could start as the helper. The child
  * (code_child.c) makes system calls only, so threads of this process do not matter. clone has the
- * semantics of fork: until exec the child shares this process's pages copy-on-write, which costs
- * about 10 ms for each GiB of anonymous memory in small pages.
+ * semantics of fork: until exec the child shares this process's pages copy-on-write. For each GiB
+ * of anonymous memory in pages of 4 KiB, clone took 29 ms where it was measured, and the child as
+ * long again at its exec; in huge pages both took less than 1 ms.
  *
  * The end: in a pid namespace the child is process 1, and the kernel kills all others when it dies.
  * Elsewhere seccomp keeps every process of the program in the child's process group, which is

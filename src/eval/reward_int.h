@@ -8,7 +8,8 @@
 #define REWARD_FILE_MAX      ((size_t)1 << 20)
 #define REWARD_SECONDS       60 /* for one call of a program, unless the description says more */
 #define REWARD_SECONDS_MAX   86400
-#define REWARD_SCORE_TEXT    64 /* bytes that a program may write for one score */
+#define REWARD_PATTERN_STEPS 1000000 /* of patterns, for one completion: tens of milliseconds */
+#define REWARD_SCORE_TEXT    64      /* bytes that a program may write for one score */
 
 typedef enum reward_kind {
     REWARD_EXACT_MATCH,
@@ -67,8 +68,10 @@ AVO_MUST_USE avo_status reward_pattern_open(text_view text, bool ignore_case,
                                             const avo_allocator *allocator, reward_pattern **out,
                                             avo_error *error);
 void reward_pattern_close(reward_pattern *pattern);
+/* Counts down *steps_left, which begins at REWARD_PATTERN_STEPS for each completion; at 0 the match
+ * is an error. */
 AVO_MUST_USE avo_status reward_pattern_find(const reward_pattern *pattern, text_view text,
-                                            bool *found, avo_error *error);
+                                            uint32_t *steps_left, bool *found, avo_error *error);
 
 /* ---- reward_schema.c, reward_schema_open.c ---- */
 

@@ -1,5 +1,7 @@
 /* Regular expressions of rewards: PCRE2 behind our allocator, with limits. A completion may be any
- * text, and so may a pattern; what takes too many steps is an error, never a long wait. */
+ * text, and so may a pattern; what takes too many steps is an error, never a long wait. Callouts
+ * between the parts of a pattern count the steps, so that the many matches of one schema share a
+ * limit. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -7,7 +9,7 @@
 
 #define PATTERN_MAX   4096
 #define NESTING_MAX   100
-#define STEPS_MAX     1000000 /* of the library, for one completion: about 10 ms */
+#define MATCH_LIMIT   10000000 /* of the library's own steps, for one match */
 #define HEAP_LIMIT_KB 16384
 
 struct reward_pattern {
@@ -37,7 +39,7 @@ static avo_status compile(reward_pattern *pattern, text_view text, bool ignore_c
     int code = 0;
     PCRE2_SIZE at = 0;
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C |
-                       (ignore_case ? PCRE2_CASELESS : 0u);
+                       PCRE2_AUTO_CALLOUT | (ignore_case ? PCRE2_CASELESS : 0u);
     pattern->code = pcre2_compile((PCRE2_SPTR)text.data, text.size, options, &code, &at, context);
     pcre2_compile_context_free(context);
     if (pattern->code != NULL)
@@ -72,14 +74,24 @@ avo_status reward_pattern_open(text_view text, bool ignore_case, const avo_alloc
         reward_pattern_close(fresh);
         return status;
     }
-    pcre2_set_match_limit(fresh->limits, STEPS_MAX);
+    pcre2_set_match_limit(fresh->limits, MATCH_LIMIT);
     pcre2_set_heap_limit(fresh->limits, HEAP_LIMIT_KB);
     *out = fresh;
     return AVO_OK;
 }
 
-avo_status reward_pattern_find(const reward_pattern *pattern, text_view text, bool *found,
-                               avo_error *error) {
+static int count_step(pcre2_callout_block *block, void *context) {
+    uint32_t *left = context;
+    (void)block;
+    if (*left == 0)
+        return PCRE2_ERROR_MATCHLIMIT;
+    (*left)--;
+    return 0;
+}
+
+avo_status reward_pattern_find(const reward_pattern *pattern, text_view text, uint32_t *steps_left,
+                               bool *found, avo_error *error) {
+    pcre2_set_callout(pattern->limits, count_step, steps_left);
     int result = pcre2_match(pattern->code, (PCRE2_SPTR)text.data, text.size, 0, 0, pattern->data,
                              pattern->limits);
     *found = result >= 0;
@@ -92,5 +104,5 @@ avo_status reward_pattern_find(const reward_pattern *pattern, text_view text, bo
     return status_fail(error, AVO_ERROR_LIMIT,
                        "the pattern takes too long on a completion of %zu bytes (%s, %d steps); "
                        "write one that backtracks less",
-                       text.size, (const char *)why, STEPS_MAX);
+                       text.size, (const char *)why, REWARD_PATTERN_STEPS);
 }

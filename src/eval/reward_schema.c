@@ -10,7 +10,7 @@
 
 typedef struct validation {
     const reward_schema *schema;
-    uint32_t steps_left;
+    uint32_t steps_left, pattern_steps_left;
     unsigned depth;
     avo_status status; /* the first failure; then everything is invalid */
     avo_error *error;
@@ -180,7 +180,8 @@ static bool string_fits(validation *v, const json_value *schema, text_view text)
         if (known->at != pattern)
             continue;
         bool found = false;
-        v->status = reward_pattern_find(known->pattern, text, &found, v->error);
+        v->status =
+            reward_pattern_find(known->pattern, text, &v->pattern_steps_left, &found, v->error);
         return v->status == AVO_OK && found;
     }
     return true;
@@ -299,7 +300,10 @@ avo_status reward_schema_check(const reward_schema *schema, text_view text, bool
     arena_init(&arena, schema->allocator, 64 * SCHEMA_TEXT_MAX);
     avo_status status =
         text.size > SCHEMA_TEXT_MAX ? AVO_ERROR_FORMAT : json_parse(&arena, text, &value, NULL);
-    validation v = {.schema = schema, .steps_left = SCHEMA_STEPS_MAX, .error = error};
+    validation v = {.schema = schema,
+                    .steps_left = SCHEMA_STEPS_MAX,
+                    .pattern_steps_left = REWARD_PATTERN_STEPS,
+                    .error = error};
     if (status == AVO_OK)
         *valid = is_valid(&v, schema->root, &value);
     arena_free(&arena);

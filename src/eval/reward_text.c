@@ -155,6 +155,7 @@ avo_status reward_score_text(const reward *reward, const reward_item *item, floa
     text_view completion = text_from(item->completion);
     bool good = false;
     uint64_t length = 0;
+    uint32_t steps_left = REWARD_PATTERN_STEPS;
     *score = 0.0f;
     switch (reward->kind) {
     case REWARD_EXACT_MATCH:
@@ -172,7 +173,7 @@ avo_status reward_score_text(const reward *reward, const reward_item *item, floa
         good = length >= reward->least && length <= reward->most;
         break;
     case REWARD_REGEX:
-        AVO_TRY(reward_pattern_find(reward->pattern, completion, &good, error));
+        AVO_TRY(reward_pattern_find(reward->pattern, completion, &steps_left, &good, error));
         break;
     case REWARD_JSON_SCHEMA:
         AVO_TRY(reward_schema_check(reward->schema, completion, &good, error));

@@ -11,8 +11,9 @@ typedef struct train_reference {
     train_data_info info;
     const char *file; /* its name */
     bool all;         /* samples in their order, not only those that steps take */
-    float *parts;     /* [samples][4]: high and low parts of the chosen and of the rejected answer's
-                         sum; NAN: not known. Two floats keep 48 bits of a sum, always the same ones */
+    /* [samples][4]: high and low parts of the chosen and of the rejected answer's sum; NAN: not
+     * known. Two floats keep 48 bits of a sum, always the same ones. */
+    float *parts;
 } train_reference;
 
 /* With data, info, file and all filled in. Reads the file, computes what is missing of the samples

@@ -304,6 +304,27 @@ static void wrong_items_are_refused(void **state) {
     }
 }
 
+/* Each match is short, all together are not. */
+static void patterns_of_a_schema_share_their_steps(void **state) {
+    (void)state;
+    static char text[400000];
+    size_t bytes = 1;
+    text[0] = '[';
+    while (bytes < sizeof(text) - 40)
+        bytes += (size_t)snprintf(text + bytes, 40, "\"abababababababababababababababab\",");
+    memcpy(text + bytes, "1]", 3);
+    reward *opened;
+    avo_error error;
+    float score;
+    assert_ok_error(
+        open_any("json_schema:{\"items\":{\"pattern\":\"^(a|b)*c|\"}}", NULL, &opened, &error),
+        &error);
+    reward_item item = {"", text, NULL};
+    assert_refused(reward_score(opened, &item, 1, &score, &error), AVO_ERROR_LIMIT, &error,
+                   "the pattern takes too long");
+    reward_close(opened);
+}
+
 /* ---- Programs ---- */
 
 static float scores[512];
@@ -508,6 +529,7 @@ int main(void) {
         cmocka_unit_test(schemas_are_kept),
         cmocka_unit_test(wrong_descriptions_are_refused),
         cmocka_unit_test(wrong_items_are_refused),
+        cmocka_unit_test(patterns_of_a_schema_share_their_steps),
         cmocka_unit_test(python_scores_in_the_sandbox),
         cmocka_unit_test(commands_score),
         cmocka_unit_test(sets_add_with_weights),

@@ -3,6 +3,7 @@ commands load, refusals."""
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -13,7 +14,7 @@ import unittest
 from pathlib import Path
 
 import chat_model
-from command import AVOCET, FAILED, GOOD, INTERRUPTED, USAGE, call, start, test_data, \
+from command import AVOCET, FAILED, GOOD, INTERRUPTED, ROOT, USAGE, call, start, test_data, \
     wait_until_caught
 
 QUESTIONS = ["How are you?", "What is it?", "Where?", "Tell me.", "Is it late?", "Who said so?",
@@ -172,7 +173,8 @@ class Training(unittest.TestCase):
         config, text = self.folder / "new.json", self.folder / "new.txt"
         config.write_text(json.dumps({
             "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "vocab_size": 300, "max_position_embeddings": 64, "tokenizer": {}}))
+            "num_attention_heads": 4, "vocab_size": 300, "max_position_embeddings": 64,
+            "tokenizer": {}}))
         text.write_text("the dog ran to the dog and the dog sat. " * 40)
         arguments = ["pretrain", config, "--data", text, "--batch", 4, "--context", 32,
                      "--threads", 2, "--lr", 3e-3, "--steps", 12]
@@ -215,6 +217,14 @@ class Training(unittest.TestCase):
         config.write_text('{"stpes": 3}')
         done = self.train("sft", self.model, "--config", config, "-o", output, status=FAILED)
         self.assertIn(b'unknown setting "stpes"', done.stderr)
+
+    def test_every_option_is_documented(self):
+        text = (ROOT / "docs/train.md").read_text()
+        for task in ("sft", "dpo", "rl", "pretrain"):
+            shown = call("train", task, "--help").stdout.decode()
+            for option in re.findall(r"^ +(?:-\w, )?--([\w-]+)", shown, re.M):
+                if option != "help":
+                    self.assertRegex(text, f"`--{option}[` ]", f"{option} of {task}")
 
     def test_refusals(self):
         for arguments, status, text in (

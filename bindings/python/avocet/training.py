@@ -97,8 +97,8 @@ def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: 
     struct = None if engine is None else engine.as_struct()
     options = _abi.TrainOptions(
         task=text_of("task", task), output=path_of("output", output),
-        settings=json.dumps(settings, default=os.fspath).encode("utf-8"), resume=bool(resume), rewards=array,
-        reward_count=len(array))
+        settings=json.dumps(settings, default=os.fspath).encode("utf-8"), resume=bool(resume),
+        rewards=array, reward_count=len(array))
 
     def step(_, event):
         return on_step is None or \
