@@ -187,10 +187,9 @@ static avo_status read_shared(arena *arena, const json_value *message, json_valu
     const json_value *value = json_find(message, "value");
     const char *role = from->kind == JSON_STRING ? role_of(from->string) : NULL;
     if (role == NULL)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "from is \"%.*s\", must be human, gpt, system or tool",
-                           from->kind == JSON_STRING ? (int)(from->string.size % 64) : 0,
-                           from->kind == JSON_STRING ? from->string.data : "");
+        return status_fail(
+            error, AVO_ERROR_FORMAT, "from is \"%.*s\", must be human, gpt, system or tool",
+            TEXT_ARGUMENT(from->kind == JSON_STRING ? from->string : TEXT_LITERAL("no string")));
     if (value == NULL || value->kind != JSON_STRING)
         return status_fail(error, AVO_ERROR_FORMAT, "value is missing or not a string");
     return data_message_make(arena, role, value->string, out, error);

@@ -187,20 +187,56 @@ static bool ends_turn(const data_encoder *encoder, int32_t id) {
     return id == encoder->end_token || avo_model_token_ends(encoder->model, id);
 }
 
+/* White space that templates write, as vocabularies do. */
+static bool is_space(const data_encoder *encoder, int32_t id) {
+    static const char *const spaces[] = {"\xC4\x8A", "\xC4\x8A\xC4\x8A", "\n",
+                                         "<0x0A>",   "\xC4\xA0",         "\xE2\x96\x81"};
+    text_view piece = tokenizer_piece(encoder->model->tokenizer, id);
+    for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++)
+        if (text_is(piece, spaces[i]))
+            return true;
+    return false;
+}
+
 /* Templates write a line end behind the token that ends a turn; the model never has to. */
 static size_t without_space(const data_encoder *encoder, size_t begin, size_t end) {
-    const tokenizer *tokenizer = encoder->model->tokenizer;
     size_t last = end;
-    while (last > begin && !tokenizer_is_special(tokenizer, encoder->ids.ids[last - 1])) {
-        text_view piece = tokenizer_piece(tokenizer, encoder->ids.ids[last - 1]);
-        bool space = text_is(piece, "\xC4\x8A") || text_is(piece, "\xC4\x8A\xC4\x8A") ||
-                     text_is(piece, "\n") || text_is(piece, "<0x0A>") ||
-                     text_is(piece, "\xC4\xA0") || text_is(piece, "\xE2\x96\x81");
-        if (!space)
-            return end;
+    while (last > begin && is_space(encoder, encoder->ids.ids[last - 1]))
         last--;
-    }
-    return last > begin ? last : end;
+    return last > begin &&
+                   tokenizer_is_special(encoder->model->tokenizer, encoder->ids.ids[last - 1])
+               ? last
+               : end;
+}
+
+/* The end of an answer that has other tokens where it is the last of a conversation, as in
+ * encoder->other; both have `common` first tokens in common. 0: it cannot be found. */
+static size_t find_other_end(const data_encoder *encoder, size_t begin, size_t common) {
+    const id_list *ids = &encoder->ids, *other = &encoder->other;
+    size_t rest = common;
+    while (rest < other->count &&
+           (is_space(encoder, other->ids[rest]) || ends_turn(encoder, other->ids[rest]) ||
+            tokenizer_is_special(encoder->model->tokenizer, other->ids[rest])))
+        rest++;
+    if (rest == other->count && common > begin)
+        return common; /* a token behind the last message */
+    /* The answer itself differs, by a block of reasoning: it ends with the same two tokens. */
+    size_t end = begin, last = other->count;
+    while (end < ids->count && !ends_turn(encoder, ids->ids[end]))
+        end++;
+    while (last > 0 && !ends_turn(encoder, other->ids[last - 1]))
+        last--;
+    bool same = end < ids->count && last > 0 && ids->ids[end] == other->ids[last - 1] &&
+                (end == begin || (last > 1 && ids->ids[end - 1] == other->ids[last - 2]));
+    return same ? end + 1 : 0;
+}
+
+static avo_status fail_history(size_t message, avo_error *error) {
+    return status_fail(error, AVO_ERROR_TEMPLATE,
+                       "the chat template writes message %zu, or those before it, differently when "
+                       "more messages follow, so what the assistant says cannot be found; use a "
+                       "template with {%% generation %%} blocks",
+                       message);
 }
 
 /* Where the answer that is message `at` begins and ends among the tokens of the conversation. */
@@ -214,22 +250,21 @@ static avo_status find_answer(data_encoder *encoder, const json_value *messages,
         /* The beginning of an answer that is yet to come differs from that of one that is there
          * (an opened block of reasoning); the messages before it must not. */
         AVO_TRY(encode_prefix(encoder, messages, at, tools, false, error));
-        if (common_tokens(ids, &encoder->other) < encoder->other.count)
-            return status_fail(error, AVO_ERROR_TEMPLATE,
-                               "the chat template writes the messages before message %zu "
-                               "differently when more follow, so what the assistant says cannot be "
-                               "found; use a template with {%% generation %%} blocks",
-                               at);
+        size_t common = common_tokens(ids, &encoder->other);
+        if (common < encoder->other.count && find_other_end(encoder, 0, common) != common)
+            return fail_history(at, error);
     }
     AVO_TRY(encode_prefix(encoder, messages, at + 1, tools, false, error));
     *end = common_tokens(ids, &encoder->other);
-    if (*end < encoder->other.count) { /* the last answer of a conversation is written otherwise */
-        *end = *begin;
-        while (*end < ids->count && !ends_turn(encoder, ids->ids[*end]))
-            ++*end;
-        *end += *end < ids->count;
-    }
+    if (*end < encoder->other.count)
+        *end = find_other_end(encoder, *begin, *end);
+    if (*end <= *begin && *end == 0)
+        return fail_history(at, error);
     *end = without_space(encoder, *begin, *end);
+    /* Some models end an answer with the token that begins the next message. */
+    if (*end > *begin && *end < ids->count && !ends_turn(encoder, ids->ids[*end - 1]) &&
+        ends_turn(encoder, ids->ids[*end]))
+        ++*end;
     return AVO_OK;
 }
 

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SHOWN_MAX 16384
+
 static const char *const stops[] = {"qwen2", "<|im_end|>", "llama3", "</s>", "llama2", "</s>"};
 
 static const char *stop_of(text_view tokenizer) {
@@ -122,8 +124,9 @@ static void comparing_prefixes_gives_the_same_masks(void **state) {
 /* ---- By hand ---- */
 
 /* Encodes a conversation given as JSON and compares the text with the counted tokens in [ ]. */
-static avo_status show(const char *tokenizer, const char *chat, const char *stop,
-                       const char *messages, size_t first, char *out, avo_error *error) {
+static avo_status show_between(const char *open, const char *close, const char *tokenizer,
+                               const char *chat, const char *stop, const char *messages,
+                               size_t first, char *out, avo_error *error) {
     text_model model;
     arena arena;
     json_value list, none = {.kind = JSON_NULL};
@@ -138,8 +141,9 @@ static avo_status show(const char *tokenizer, const char *chat, const char *stop
     train_tokens tokens = {encoder.ids.ids, (const uint8_t *)encoder.wanted.data,
                            (uint32_t)encoder.ids.count};
     if (status == AVO_OK)
-        assert_ok(train_data_show(&model.model, tokens, "[", "]", &text, error));
-    snprintf(out, 1024, "%.*s", TEXT_ARGUMENT(buffer_text(&text)));
+        assert_ok(train_data_show(&model.model, tokens, open, close, &text, error));
+    assert_true(text.size < SHOWN_MAX);
+    snprintf(out, SHOWN_MAX, "%.*s", (int)text.size, text.data == NULL ? "" : text.data);
     buffer_free(&text);
     data_encoder_close(&encoder);
     arena_free(&arena);
@@ -147,14 +151,24 @@ static avo_status show(const char *tokenizer, const char *chat, const char *stop
     return status;
 }
 
+static avo_status show(const char *tokenizer, const char *chat, const char *stop,
+                       const char *messages, size_t first, char *out, avo_error *error) {
+    return show_between("[", "]", tokenizer, chat, stop, messages, first, out, error);
+}
+
 static const char conversation[] = "[{\"role\":\"user\",\"content\":\"a\"},"
                                    "{\"role\":\"assistant\",\"content\":\"b c\"},"
                                    "{\"role\":\"user\",\"content\":\"d\"},"
                                    "{\"role\":\"assistant\",\"content\":\"e\"}]";
 
+static const char long_conversation[] = "[{\"role\":\"user\",\"content\":\"one\"},"
+                                        "{\"role\":\"assistant\",\"content\":\"First answer.\"},"
+                                        "{\"role\":\"user\",\"content\":\"two\"},"
+                                        "{\"role\":\"assistant\",\"content\":\"Second answer.\"}]";
+
 static void the_end_of_a_turn_counts_and_the_line_end_behind_it_does_not(void **state) {
     (void)state;
-    char text[1024];
+    char text[SHOWN_MAX];
     avo_error error = {0};
     assert_ok_error(show("qwen2", text_model_chatml, "<|im_end|>", conversation, 0, text, &error),
                     &error);
@@ -200,7 +214,7 @@ static void reasoning_of_the_last_answer_counts(void **state) {
         "{% if m.role == 'assistant' and loop.last %}{{ '<think></think>' }}{% endif %}"
         "{{ m.content + '<|im_end|>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-    char text[1024];
+    char text[SHOWN_MAX];
     avo_error error = {0};
     assert_ok_error(show("qwen2", chat, "<|im_end|>", conversation, 0, text, &error), &error);
     assert_string_equal(text, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
@@ -215,7 +229,7 @@ static void an_answer_begins_where_the_prompt_and_the_history_part(void **state)
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}"
         "{% endif %}";
-    char text[1024];
+    char text[SHOWN_MAX];
     avo_error error = {0};
     assert_ok_error(show("qwen2", chat, "<|im_end|>", conversation, 0, text, &error), &error);
     assert_non_null(strstr(text, "assistant\n[b c<|im_end|>]\n"));
@@ -227,7 +241,7 @@ static void a_template_that_rewrites_history_is_refused(void **state) {
         "{{ messages | length }}{% for m in messages %}"
         "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-    char text[1024];
+    char text[SHOWN_MAX];
     avo_error error = {0};
     assert_refused(show("qwen2", chat, "<|im_end|>", conversation, 0, text, &error),
                    AVO_ERROR_TEMPLATE, &error, "{% generation %}");
@@ -243,10 +257,90 @@ static void blocks_inside_macros_fall_back(void **state) {
         "{% if m.role == 'assistant' %}{{ say(m) }}{% else %}{{ m.content + '<|im_end|>' }}"
         "{% endif %}{{ '\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-    char text[1024];
+    char text[SHOWN_MAX];
     avo_error error = {0};
     assert_ok_error(show("qwen2", chat, "<|im_end|>", conversation, 0, text, &error), &error);
     assert_non_null(strstr(text, "assistant\n[b c<|im_end|>]\n"));
+}
+
+/* Between marks 1 and 2: both answers and none of the questions. */
+static bool answers_are_marked(const char *text) {
+    char marked[SHOWN_MAX];
+    size_t count = 0;
+    bool inside = false;
+    for (; *text != '\0'; text++) {
+        if (*text == 1 || *text == 2)
+            inside = *text == 1;
+        else if (inside)
+            marked[count++] = *text;
+    }
+    marked[count] = '\0';
+    return strstr(marked, "First answer.") != NULL && strstr(marked, "Second answer.") != NULL &&
+           strstr(marked, "two") == NULL && strstr(marked, "one") == NULL;
+}
+
+/* Templates that models ship with: the answers are found, or the template is refused with the
+ * reason: some want tools, or a begin token that this tokenizer does not have. */
+static void templates_of_models_mark_the_answers(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "Apertus-8B-Instruct",
+        "Bielik-11B-v3.0-Instruct",
+        "Cohere2MoE",
+        "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+        "GLM-4.7-Flash",
+        "GigaChat3.1-10B-A1.8B",
+        "Kimi-K2-Instruct",
+        "Kimi-K3",
+        "LFM2.5-8B-A1B",
+        "MiMo-VL",
+        "MiniMax-M2",
+        "Mistral-Small-3.2-24B-Instruct-2506",
+        "NVIDIA-Nemotron-Nano-v2",
+        "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+        "Qwen-Qwen2.5-7B-Instruct",
+        "Qwen3-Coder",
+        "Reka-Edge",
+        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "deepseek-ai-DeepSeek-V3.1",
+        "deepseek-ai-DeepSeek-V4-Flash-0731",
+        "fireworks-ai-llama-3-firefunction-v2",
+        "google-gemma-4-31B-it-interleaved",
+        "ibm-granite-granite-3.3-2B-Instruct",
+        "ibm-granite-granite-4.1",
+        "llama-cpp-rwkv-world",
+        "meetkai-functionary-medium-v3.2",
+        "meta-llama-Llama-3.2-3B-Instruct",
+        "microsoft-Phi-3.5-mini-instruct",
+        "mistralai-Mistral-Nemo-Instruct-2407",
+        "muse-glimmer",
+        "openbmb-MiniCPM5-1B",
+        "poolside-Laguna-XS-2.1",
+        "tencent-Hy3",
+        "unsloth-mistral-Devstral-Small-2507",
+    };
+    size_t marked = 0;
+    skip_without(test_data_path("templates"), "templates");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[128], text[SHOWN_MAX], source[65536];
+        avo_error error = {0};
+        file_map map;
+        snprintf(path, sizeof(path), "templates/%s.jinja", names[i]);
+        assert_non_null(test_data_path(path));
+        assert_ok_error(file_map_open(test_data_path(path), &map, &error), &error);
+        assert_true(map.bytes.size < sizeof(source));
+        memcpy(source, map.bytes.data, map.bytes.size);
+        source[map.bytes.size] = '\0';
+        file_map_close(&map);
+        avo_status status = show_between("\1", "\2", "qwen2", source, "<|im_end|>",
+                                         long_conversation, 0, text, &error);
+        if (status == AVO_OK && !answers_are_marked(text))
+            fail_msg("%s: %s", names[i], text);
+        if (status != AVO_OK)
+            print_message("%s is refused: %s\n", names[i], error.text);
+        marked += status == AVO_OK;
+    }
+    assert_true(marked >= 29);
 }
 
 int main(void) {
@@ -259,6 +353,7 @@ int main(void) {
         cmocka_unit_test(an_answer_begins_where_the_prompt_and_the_history_part),
         cmocka_unit_test(a_template_that_rewrites_history_is_refused),
         cmocka_unit_test(blocks_inside_macros_fall_back),
+        cmocka_unit_test(templates_of_models_mark_the_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
