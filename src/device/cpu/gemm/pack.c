@@ -138,7 +138,7 @@ static void strips_of_weight(const gemm_kernels *kernels, const weight_view *wei
 }
 
 bool gemm_pack_by_k(const gemm_operand *b) {
-    return b->weight != NULL && !b->transposed;
+    return b->weight != NULL ? !b->transposed : b->column_stride == 1;
 }
 
 void gemm_pack_strips(const gemm_kernels *kernels, const gemm_call *call, gemm_form form,

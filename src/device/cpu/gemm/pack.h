@@ -43,8 +43,8 @@ typedef struct gemm_part {
  * 16, `begin` of GEMM_BLOCK_K. */
 void gemm_pack_rows(const gemm_kernels *kernels, const gemm_call *call, gemm_form form,
                     size_t first, size_t rows, size_t begin, size_t count, gemm_room *room);
-/* Whether a part of B is best cut across strips (false) or across k (true: GEMM_PACK_STRIPS strips
- * that begin at a multiple of that). */
+/* How a part of B is cut. True: across k, with up to GEMM_PACK_STRIPS strips that begin at a
+ * multiple of that (rows of B that are long, or decoded together). False: across strips. */
 bool gemm_pack_by_k(const gemm_operand *b);
 /* A part of B; `out` is its first number, strips are `strip_stride` floats apart. part->begin is a
  * multiple of 16, of GEMM_BLOCK_K unless gemm_pack_by_k. */

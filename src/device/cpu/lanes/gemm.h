@@ -32,7 +32,8 @@ GEMM_INLINE void gemm_lanes_tile(const int rows, const int strips, const gemm_ti
     for (int i = 0; i < rows * strips; i++)
         sum[i] = v_zero();
     for (int row = 0; row < rows; row++)
-        __builtin_prefetch(t->c + (size_t)row * t->c_stride, 1);
+        for (int strip = 0; strip < strips; strip++)
+            __builtin_prefetch(t->c + (size_t)row * t->c_stride + strip * LANES, 1);
     for (size_t k = 0; k < t->k; k++, b += LANES) {
         vec16 column[GEMM_STRIPS];
 #pragma GCC unroll 4
