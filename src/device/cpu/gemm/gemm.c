@@ -17,6 +17,7 @@
 #define ROWS_LEAST     32
 #define STRIPS_LEAST   4
 #define ITEMS_A_WORKER 4
+#define TRIES          4 /* numbers of items that are compared */
 #define SIZE_MAX_M     ((size_t)1 << 28)
 
 typedef struct gemm_piece {
@@ -140,9 +141,8 @@ static float *block_of(const gemm_piece *piece, size_t offset) {
 static void pack_item(const gemm *g, const gemm_piece *piece, uint32_t item, gemm_room *room) {
     size_t across = divide_up(piece->strips, piece->part_strips);
     size_t offset = item / across * piece->part_k, strip = item % across * piece->part_strips;
-    size_t block = offset / GEMM_BLOCK_K * GEMM_BLOCK_K;
-    size_t stride =
-        gemm_steps(piece->form, size_min(piece->count - block, GEMM_BLOCK_K)) * GEMM_STRIP;
+    size_t block_k = gemm_block_k(piece->form), block = offset / block_k * block_k;
+    size_t stride = gemm_steps(piece->form, size_min(piece->count - block, block_k)) * GEMM_STRIP;
     gemm_part part = {.strip = piece->strip + strip,
                       .strips = size_min(piece->strips - strip, piece->part_strips),
                       .begin = piece->begin + offset,
@@ -184,8 +184,9 @@ static void compute_item(const gemm *g, const gemm_piece *piece, uint32_t item, 
     size_t rows = size_min(call->m - first, piece->rows);
     size_t strips = size_min(piece->strips - strip, piece->chunk);
     size_t column = (piece->strip + strip) * GEMM_STRIP;
-    for (size_t offset = 0; offset < piece->count; offset += GEMM_BLOCK_K) {
-        size_t count = size_min(piece->count - offset, GEMM_BLOCK_K);
+    const size_t block_k = gemm_block_k(piece->form);
+    for (size_t offset = 0; offset < piece->count; offset += block_k) {
+        size_t count = size_min(piece->count - offset, block_k);
         size_t begin = piece->begin + offset, steps = gemm_steps(piece->form, count);
         gemm_pack_rows(&g->kernels, call, piece->form, first, rows, begin, count, room);
         gemm_tile block = {.a = room->a,
@@ -232,23 +233,35 @@ static void run_pieces(gemm *g) {
     g->used = 0;
 }
 
-/* Enough items for every worker; rows of A are packed once for every chunk of strips. */
+/* Items of rows × strips, in blocks × chunks: at least ITEMS_A_WORKER for each worker where there
+ * is enough to do, of a size at which the worker with the most has the least. Every item packs its
+ * rows of A, so chunks are few. */
 static uint32_t divide(const gemm *g, gemm_piece *piece) {
     const gemm_operand *a = &piece->call->a;
-    size_t m = piece->call->m, wanted = (size_t)ITEMS_A_WORKER * team_size(g->team);
+    const size_t m = piece->call->m, step = g->kernels.strips, workers = team_size(g->team);
+    const size_t wanted = ITEMS_A_WORKER * workers;
     /* A transposed weight is decoded GEMM_BLOCK_K of its columns at a time. */
-    size_t most = a->weight != NULL && a->transposed ? GEMM_PACK_ROWS : ROWS_OF_ITEM;
-    size_t blocks = divide_up(m, most), chunks = divide_up(wanted, blocks);
-    piece->chunk = divide_up(divide_up(piece->strips, chunks), g->kernels.strips);
-    piece->chunk *= g->kernels.strips;
-    piece->chunk = size_max(piece->chunk, STRIPS_LEAST);
-    chunks = divide_up(piece->strips, piece->chunk);
-    if (most == ROWS_OF_ITEM)
-        blocks = size_max(blocks, size_min(divide_up(wanted, chunks), divide_up(m, ROWS_LEAST)));
-    piece->rows = most == ROWS_OF_ITEM
-                      ? divide_up(divide_up(m, blocks), QUANT_PANEL_ROWS) * QUANT_PANEL_ROWS
-                      : most;
-    return (uint32_t)(divide_up(m, piece->rows) * chunks);
+    const bool fixed = a->weight != NULL && a->transposed;
+    const size_t fewest = divide_up(m, fixed ? GEMM_PACK_ROWS : ROWS_OF_ITEM);
+    const size_t most = fixed ? fewest : size_max(fewest, divide_up(m, ROWS_LEAST));
+    size_t least = SIZE_MAX;
+    for (size_t blocks = fewest; blocks <= size_min(most, fewest + TRIES); blocks++) {
+        size_t rows = divide_up(divide_up(m, blocks), QUANT_PANEL_ROWS) * QUANT_PANEL_ROWS;
+        rows = fixed ? GEMM_PACK_ROWS : rows;
+        size_t real = divide_up(m, rows), enough = divide_up(wanted, real);
+        for (size_t chunks = enough; chunks <= enough + TRIES; chunks++) {
+            size_t strips = divide_up(divide_up(piece->strips, chunks), step) * step;
+            strips = size_max(strips, size_min(STRIPS_LEAST, piece->strips));
+            size_t items = real * divide_up(piece->strips, strips);
+            size_t longest = divide_up(items, workers) * rows * strips;
+            if (longest < least) {
+                least = longest;
+                piece->rows = rows;
+                piece->chunk = strips;
+            }
+        }
+    }
+    return (uint32_t)(divide_up(m, piece->rows) * divide_up(piece->strips, piece->chunk));
 }
 
 static void add_piece(gemm *g, gemm_piece piece) {
@@ -276,7 +289,7 @@ static void add_call(gemm *g, const gemm_call *call) {
         piece.form = gemm_has_bf16(g) ? GEMM_FORM_PAIRS : GEMM_FORM_ROUNDED;
     size_t room = GEMM_SHARED_BYTES / sizeof(float) / GEMM_STRIP; /* strips times steps */
     size_t all = strips_of(call->n);
-    size_t k_most = room / GEMM_PACK_STRIPS / GEMM_BLOCK_K * GEMM_BLOCK_K;
+    size_t k_most = room / GEMM_PACK_STRIPS / GEMM_BLOCK_MAX * GEMM_BLOCK_MAX;
     size_t most = room / gemm_steps(piece.form, size_min(call->k, k_most));
     most = most < all ? most / GEMM_PACK_STRIPS * GEMM_PACK_STRIPS : all;
     for (piece.strip = 0; piece.strip < all; piece.strip += piece.strips) {

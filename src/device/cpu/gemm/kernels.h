@@ -12,8 +12,9 @@
 
 #include "device/cpu/gemm.h"
 
-#define GEMM_STRIP    16
-#define GEMM_A_STRIDE (GEMM_BLOCK_K + 16)
+#define GEMM_STRIP     16
+#define GEMM_BLOCK_MAX (2 * GEMM_BLOCK_K) /* of bfloat16: as many steps when two go together */
+#define GEMM_A_STRIDE  (GEMM_BLOCK_MAX + 16)
 
 /* rows × columns of C from one block of k. */
 typedef struct gemm_tile {
