@@ -15,6 +15,7 @@
 #define PIECES_MAX     32
 #define ROWS_OF_ITEM   128 /* A of a block of k stays in the second cache */
 #define ROWS_LEAST     32
+#define ROWS_IN_PLACE  28
 #define STRIPS_LEAST   4
 #define ITEMS_A_WORKER 4
 #define TRIES          4 /* numbers of items that are compared */
@@ -25,7 +26,7 @@ typedef struct gemm_piece {
     gemm_form form;
     size_t strip, strips; /* of n */
     size_t begin, count;  /* of k */
-    float *packed;        /* blocks of k, each all strips */
+    float *packed;        /* blocks of k, each all strips; NULL: read in place */
     /* Packing: items are parts of part_strips × part_k of a block of k. */
     size_t part_strips, part_k;
     uint32_t packing; /* items of this piece and of those before */
@@ -135,7 +136,9 @@ static uint32_t end_of_computing(const gemm_piece *piece) {
 
 /* The strips of the block of k that begins `offset` behind the piece's first. */
 static float *block_of(const gemm_piece *piece, size_t offset) {
-    return piece->packed + packed_floats(piece->form, piece->strips, offset);
+    return piece->packed == NULL
+               ? NULL
+               : piece->packed + packed_floats(piece->form, piece->strips, offset);
 }
 
 static void pack_item(const gemm *g, const gemm_piece *piece, uint32_t item, gemm_room *room) {
@@ -192,12 +195,18 @@ static void compute_item(const gemm *g, const gemm_piece *piece, uint32_t item, 
         gemm_tile block = {.a = room->a,
                            .b = block_of(piece, offset) + strip * steps * GEMM_STRIP,
                            .strip_stride = steps * GEMM_STRIP,
+                           .b_step = GEMM_STRIP,
                            .k = steps,
                            .c = call->c + first * call->c_stride + column,
                            .c_stride = call->c_stride,
                            .columns = (uint32_t)size_min(call->n - column, strips * GEMM_STRIP),
                            .scale = call->scale,
                            .add = call->add || begin > 0};
+        if (piece->packed == NULL) {
+            block.b = call->b.data + begin * call->b.row_stride + column;
+            block.strip_stride = GEMM_STRIP;
+            block.b_step = call->b.row_stride;
+        }
         compute_block(g, piece, &block, rows, strips);
     }
 }
@@ -264,23 +273,29 @@ static uint32_t divide(const gemm *g, gemm_piece *piece) {
     return (uint32_t)(divide_up(m, piece->rows) * divide_up(piece->strips, piece->chunk));
 }
 
-static void add_piece(gemm *g, gemm_piece piece) {
-    size_t floats = packed_floats(piece.form, piece.strips, piece.count);
+static void add_piece(gemm *g, gemm_piece piece, bool in_place) {
+    size_t floats = in_place ? 0 : packed_floats(piece.form, piece.strips, piece.count);
     assert(floats <= GEMM_SHARED_BYTES / sizeof(float));
     if (g->pieces == PIECES_MAX || g->used + floats > GEMM_SHARED_BYTES / sizeof(float))
         run_pieces(g);
     bool by_k = gemm_pack_by_k(&piece.call->b);
     piece.part_strips = by_k ? GEMM_PACK_STRIPS : GEMM_PACK_AREA / GEMM_BLOCK_K;
     piece.part_k = GEMM_PACK_AREA / piece.part_strips;
-    uint32_t packing = (uint32_t)(divide_up(piece.count, piece.part_k) *
-                                  divide_up(piece.strips, piece.part_strips));
+    size_t packing =
+        divide_up(piece.count, piece.part_k) * divide_up(piece.strips, piece.part_strips);
     uint32_t computing = divide(g, &piece);
     const gemm_piece *last = g->pieces > 0 ? &g->piece[g->pieces - 1] : NULL;
-    piece.packing = packing + (last != NULL ? last->packing : 0);
+    piece.packing = (in_place ? 0 : (uint32_t)packing) + (last != NULL ? last->packing : 0);
     piece.computing = computing + (last != NULL ? last->computing : 0);
-    piece.packed = (float *)(void *)g->shared.data + g->used;
+    piece.packed = in_place ? NULL : (float *)(void *)g->shared.data + g->used;
     g->used += floats;
     g->piece[g->pieces++] = piece;
+}
+
+/* Packing B, which reads and writes it once, does not pay for a few rows. */
+static bool reads_in_place(const gemm_call *call) {
+    return call->m <= ROWS_IN_PLACE && call->precision == GEMM_F32 && call->b.weight == NULL &&
+           call->b.column_stride == 1;
 }
 
 static void add_call(gemm *g, const gemm_call *call) {
@@ -288,17 +303,23 @@ static void add_call(gemm *g, const gemm_call *call) {
     if (call->precision == GEMM_BF16)
         piece.form = gemm_has_bf16(g) ? GEMM_FORM_PAIRS : GEMM_FORM_ROUNDED;
     size_t room = GEMM_SHARED_BYTES / sizeof(float) / GEMM_STRIP; /* strips times steps */
-    size_t all = strips_of(call->n);
+    size_t all = strips_of(call->n), whole = call->n / GEMM_STRIP;
+    if (reads_in_place(call) && whole > 0) {
+        piece.strips = whole;
+        piece.count = call->k;
+        add_piece(g, piece, true);
+        piece.strip = whole;
+    }
     size_t k_most = room / GEMM_PACK_STRIPS / GEMM_BLOCK_MAX * GEMM_BLOCK_MAX;
     size_t most = room / gemm_steps(piece.form, size_min(call->k, k_most));
     most = most < all ? most / GEMM_PACK_STRIPS * GEMM_PACK_STRIPS : all;
-    for (piece.strip = 0; piece.strip < all; piece.strip += piece.strips) {
+    for (; piece.strip < all; piece.strip += piece.strips) {
         piece.strips = size_min(all - piece.strip, most);
         for (piece.begin = 0; piece.begin < call->k; piece.begin += piece.count) {
             if (piece.begin > 0)
                 run_pieces(g); /* what comes before it in k */
             piece.count = size_min(call->k - piece.begin, k_most);
-            add_piece(g, piece);
+            add_piece(g, piece, false);
         }
     }
 }

@@ -9,6 +9,8 @@
 
 #include "device/cpu/gemm/kernels.h"
 
+#define GEMM_AHEAD 16 /* k that are asked for ahead: B may be rows of a matrix, far apart */
+
 /* What a tile does with a number of A, a vector of B and a sum. */
 #ifndef GEMM_MULTIPLY
 #define GEMM_MULTIPLY(x, y, sum) v_fma((x), (y), (sum))
@@ -41,17 +43,20 @@ GEMM_INLINE void gemm_store(const int rows, const int strips, const bool add, co
 GEMM_INLINE void gemm_lanes_tile(const int rows, const int strips, const gemm_tile *t) {
     vec16 sum[GEMM_ROWS * GEMM_STRIPS];
     const float *a = t->a, *b = t->b;
+    const size_t step = t->b_step;
 #pragma GCC unroll 64
     for (int i = 0; i < rows * strips; i++)
         sum[i] = v_zero();
     for (int row = 0; row < rows; row++)
         for (int strip = 0; strip < strips; strip++)
             __builtin_prefetch(t->c + (size_t)row * t->c_stride + strip * LANES, 1);
-    for (size_t k = 0; k < t->k; k++, b += LANES) {
+    for (size_t k = 0; k < t->k; k++, b += step) {
         vec16 column[GEMM_STRIPS];
 #pragma GCC unroll 4
-        for (int strip = 0; strip < strips; strip++)
+        for (int strip = 0; strip < strips; strip++) {
             column[strip] = v_load(b + (size_t)strip * t->strip_stride);
+            __builtin_prefetch(b + (size_t)strip * t->strip_stride + GEMM_AHEAD * step);
+        }
 #pragma GCC unroll 16
         for (int row = 0; row < rows; row++) {
             vec16 x = v_set(a[(size_t)row * GEMM_A_STRIDE + k]);

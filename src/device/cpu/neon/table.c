@@ -15,11 +15,6 @@ void ops_neon(op_table *table) {
     neon_attention(table);
 }
 
-const instruction_set isa_neon = {"neon",
-                                  "NEON with dot products",
-                                  offsetof(cpu_features, neon_dot),
-                                  ops_neon,
-                                  limits_neon,
-                                  NULL,
-                                  NULL,
-                                  NULL};
+const instruction_set isa_neon = {
+    "neon", "NEON with dot products", offsetof(cpu_features, neon_dot), ops_neon, limits_neon, NULL,
+    NULL,   gemm_kernels_neon};
