@@ -151,6 +151,8 @@ typedef struct bench_operation_options {
     quant_type type[BENCH_LIST_MAX]; /* in PANELS */
     size_t types;
     bench_list rows; /* of activations */
+    /* General products of training (device/cpu/gemm.h), of the same shapes, types and rows. */
+    bool gemm;
     /* What stands between products, on rows as wide as the shapes' inputs. */
     bool between;
     /* Attention: one row behind every depth but 0, and every prompt behind every depth. */

@@ -151,7 +151,7 @@ static avo_status open_memory(operation_bench *bench, avo_error *error) {
         k = o->shape[i].k > k ? o->shape[i].k : k;
         outputs = o->shape[i].outputs > outputs ? o->shape[i].outputs : outputs;
     }
-    if (k == 0 || !(o->linear || o->between))
+    if (k == 0 || !(o->linear || o->between || o->gemm))
         return AVO_OK;
     region_options huge = {.huge = true};
     bench->scratch_bytes = (linear_scratch_bytes(k) + 4095) / 4096 * 4096;
@@ -163,11 +163,15 @@ static avo_status open_memory(operation_bench *bench, avo_error *error) {
                         error));
     AVO_TRY(region_open(NULL, bench->scratch_bytes * bench_largest(&o->threads),
                         &(region_options){0}, "scratch", &bench->scratch, error));
+    if (o->gemm)
+        AVO_TRY(region_open(NULL, (size_t)largest, &huge, "gradients", &bench->gradient, error));
     bench->source = (float *)(void *)bench->rows.data;
     bench->second = bench->source + rows * k;
     bench->out = bench->second + rows * k;
     for (size_t i = 0; i < rows * k; i++)
         bench->source[i] = bench->second[i] = (float)random_uniform_at(1, 1, i) - 0.5f;
+    for (size_t i = 0; o->gemm && i < rows * outputs; i++)
+        bench->out[i] = (float)random_uniform_at(1, 2, i) - 0.5f;
     fill_memory(&bench->memory);
     return AVO_OK;
 }
@@ -177,6 +181,7 @@ static void close_memory(operation_bench *bench) {
     region_close(&bench->activations);
     region_close(&bench->rows);
     region_close(&bench->scratch);
+    region_close(&bench->gradient);
 }
 
 /* ---- All of them ---- */
@@ -191,6 +196,9 @@ static avo_status measure_products(operation_bench *bench, avo_error *error) {
     for (size_t shape = 0; o->between && shape < o->shapes; shape++)
         for (size_t rows = 0; rows < o->rows.count; rows++)
             AVO_TRY(operation_rows(bench, o->rows.item[rows], o->shape[shape].k, error));
+    for (size_t shape = 0; o->gemm && shape < o->shapes; shape++)
+        for (size_t rows = 0; rows < o->rows.count; rows++)
+            AVO_TRY(operation_gemm(bench, &o->shape[shape], o->rows.item[rows], error));
     return AVO_OK;
 }
 
@@ -219,7 +227,9 @@ static avo_status measure_all(operation_bench *bench, avo_error *error) {
 
 uint64_t bench_operation_cases(const bench_operation_options *o) {
     uint64_t between = o->between ? OPERATION_ROWS_CASES : 0;
-    uint64_t products = o->shapes * o->rows.count * ((o->linear ? o->types : 0) + between);
+    uint64_t general = o->gemm ? operation_gemm_cases(o->types) : 0;
+    uint64_t products =
+        o->shapes * o->rows.count * ((o->linear ? o->types : 0) + between + general);
     uint64_t depths = bench_positives(&o->depth);
     uint64_t prompts = bench_positives(&o->prompt) * o->depth.count;
     uint64_t attention = o->heads_count * o->kv_types * (depths + prompts);
@@ -243,7 +253,11 @@ avo_status bench_operations(const bench_operation_options *options, bench_machin
     for (size_t i = 0; i < options->threads.count && status == AVO_OK; i++) {
         team_options team = {.threads = options->threads.item[i], .phases = OPERATION_PHASES};
         status = team_open_with(NULL, &team, &bench.team, error);
+        if (options->gemm)
+            AVO_THEN(status, gemm_open(NULL, choice.backend.name, bench.team, &bench.gemm, error));
         AVO_THEN(status, measure_all(&bench, error));
+        gemm_close(bench.gemm);
+        bench.gemm = NULL;
         team_close(bench.team);
         bench.team = NULL;
     }

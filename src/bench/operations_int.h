@@ -5,6 +5,7 @@
 #include "base/region.h"
 #include "bench/bench.h"
 #include "device/cpu/backend.h"
+#include "device/cpu/gemm.h"
 #include "device/cpu/phases/program.h"
 
 typedef struct operation_bench {
@@ -18,6 +19,8 @@ typedef struct operation_bench {
     region activations; /* rows in any form */
     region rows;        /* source, second, out */
     region scratch;     /* [threads][scratch_bytes] */
+    region gradient;    /* the largest matrix in f32; for general products only */
+    gemm *gemm;         /* of the team; the same */
     size_t scratch_bytes;
     float *source, *second; /* [rows][the largest k] */
     float *out;             /* [rows][the most outputs] */
@@ -45,6 +48,10 @@ AVO_MUST_USE avo_status operation_measure(operation_bench *bench, const operatio
 /* Quantising, norms and activation of so many rows of k: OPERATION_ROWS_CASES lines. */
 AVO_MUST_USE avo_status operation_rows(operation_bench *bench, uint32_t rows, uint32_t k,
                                        avo_error *error);
+/* General products of `rows` rows, in f32 and bfloat16: operation_gemm_cases lines. */
+AVO_MUST_USE avo_status operation_gemm(operation_bench *bench, const bench_shape *shape,
+                                       uint32_t rows, avo_error *error);
+uint64_t operation_gemm_cases(size_t types);
 /* `rows` rows of attention behind `depth` positions. */
 AVO_MUST_USE avo_status operation_attention(operation_bench *bench, const bench_heads *heads,
                                             kv_type type, uint32_t depth, uint32_t rows,

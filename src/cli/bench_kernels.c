@@ -17,7 +17,7 @@
 
 static bool has_operations(const kernel_bench *kernels) {
     const bench_operation_options *o = &kernels->operations;
-    return o->linear || o->between || o->attention;
+    return o->linear || o->between || o->attention || o->gemm;
 }
 
 static bool parse_shapes(const char *text, bench_operation_options *options) {
@@ -104,7 +104,9 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
     } known[] = {{"linear", &out->operations.linear},
                  {"rows", &out->operations.between},
                  {"attention", &out->operations.attention},
-                 {"tokenizer", &out->tokenizer}};
+                 {"tokenizer", &out->tokenizer},
+                 {"gemm", &out->operations.gemm}};
+    const size_t count = sizeof(known) / sizeof(known[0]);
     bench_words words;
     const char *all =
         flags->tokenizer != NULL ? "linear,rows,attention,tokenizer" : "linear,rows,attention";
@@ -112,11 +114,11 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
         return false;
     for (size_t i = 0; i < words.count; i++) {
         size_t at = 0;
-        while (at < 4 && strcmp(known[at].name, words.item[i]) != 0)
+        while (at < count && strcmp(known[at].name, words.item[i]) != 0)
             at++;
-        if (at == 4) {
+        if (at == count) {
             cli_usage(&command_bench,
-                      "--op: \"%.20s\" must be linear, rows, attention or tokenizer",
+                      "--op: \"%.20s\" must be linear, rows, attention, gemm or tokenizer",
                       words.item[i]);
             return false;
         }

@@ -292,7 +292,7 @@ static void make_specs(bench_flags *flags, option_table *table) {
          "measure single operations instead of a model; with a MODEL also its tokenizer", 0, 0},
         {"op", 0, OPTION_TEXT, &flags->kernel.operations, "OP,…",
          "(with --kernels) linear, rows (norm, quantise, activation), attention, tokenizer "
-         "(default: all)",
+         "(default: all of these), gemm (matrix products of training)",
          0, 0},
         {"type", 0, OPTION_TEXT, &flags->kernel.types, "TYPE,…",
          "(with --kernels) types of the matrices (default q4r,q4_0,q4_k,q8b,f16)", 0, 0},
@@ -388,6 +388,7 @@ const cli_command command_bench = {
         "avocet bench a.avo b.gguf --device avx2,avx512 --csv --plot pictures\n"
         "avocet bench --kernels --op linear --type q4r --shape 5632x2048 -b 1,8,512\n"
         "avocet bench --kernels --op attention --heads 9x3x64 -d 8192,32768 --kv-type int8\n"
+        "avocet bench --kernels --op gemm --type f32,q4_1 --shape 1536x576 -b 256,1024\n"
         "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw\n"
         "avocet bench smollm2 --adapters 1,4 --rank 32 --targets qv,all -b 1,4,8 -p 512 -n 8\n"
         "avocet bench smollm2 --zipf 1 --adapters 64 --requests 200 --tenants 4 --check\n"

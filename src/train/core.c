@@ -404,6 +404,10 @@ void train_core_clear(train_core *core) {
 }
 
 avo_engine *train_core_engine(train_core *core) {
+    if (core->sessions > 0) { /* in the way of a scheduler */
+        train_close_sessions(core);
+        core->call.ready = false;
+    }
     return core->engine;
 }
 

@@ -60,8 +60,9 @@ AVO_MUST_USE avo_status train_core_changed(train_core *core, avo_error *error);
 /* Sets all gradients to 0. */
 void train_core_clear(train_core *core);
 
-/* The engine, for rollouts between calls of forward, and the adapter as it is after the last
- * train_core_changed (NULL with full tuning): a request with it has the bits of forward. */
+/* The engine, for rollouts between a backward and the next forward pass, and the adapter as it is
+ * after the last train_core_changed (NULL with full tuning): a request with it has the bits of
+ * forward. */
 avo_engine *train_core_engine(train_core *core);
 avo_adapter *train_core_adapter(train_core *core);
 /* The model that the engine computes: the copy with full tuning, else the model itself. */

@@ -129,8 +129,10 @@ avo_status train_forward(train_core *core, const train_sequence *sequences, size
     }
     avo_status status = compute(core, base, error);
     AVO_THEN(status, train_head_score(core, !base, logprobs, entropies, error));
-    /* What a device has copied of the adapter is needed once more: by the head, behind this. */
-    if (status != AVO_OK || base || engine_adapters_in_place(core->engine))
+    /* Where the head is trained, the backward pass computes it once more, with what a device may
+     * have copied of the adapter. */
+    bool again = core->net.head_trained && !engine_adapters_in_place(core->engine);
+    if (status != AVO_OK || base || !again)
         train_close_sessions(core);
     if (status != AVO_OK)
         avo_batch_clear(core->batch);

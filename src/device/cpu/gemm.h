@@ -5,11 +5,11 @@
  * A `gemm` owns the scratch that products need: GEMM_SHARED_BYTES for packed operands and
  * GEMM_WORKER_BYTES for each worker, whatever the sizes. Only gemm_open can fail.
  *
- * Order of sums. k is cut into blocks of GEMM_BLOCK_K, counted from 0. Inside a block an element's
- * sum begins with 0 and adds its products in ascending order of k, by fma. The blocks are added to
- * C in ascending order: C = scale · sum of the first (fma(scale, sum, C) where `add`), then
- * C = fma(scale, sum, C). So the bits of an element do not depend on threads, on m and n, or on
- * which other rows and columns are computed with it. With GEMM_F32 all instruction sets give the
+ * Order of sums. k is cut into blocks of GEMM_BLOCK_K, of twice that with GEMM_BF16. Inside a block
+ * an element's sum begins with 0 and adds its products in ascending order of k, by fma. The blocks
+ * are added to C in ascending order: C = scale · sum of the first (fma(scale, sum, C) where `add`),
+ * then C = fma(scale, sum, C). So the bits of an element do not depend on threads, on m and n, or
+ * on which other rows and columns are computed with it. With GEMM_F32 all instruction sets give the
  * same bits, GEMM_BF16 is described at gemm_precision. */
 #ifndef AVO_DEVICE_CPU_GEMM_H
 #define AVO_DEVICE_CPU_GEMM_H
@@ -25,9 +25,10 @@ typedef struct gemm gemm;
 
 typedef enum gemm_precision {
     GEMM_F32,
-    /* Operands are rounded to bfloat16 (nearest, ties to even), sums are f32. Products come in
-     * pairs (k even, k odd); of each pair the odd one is added first. Numbers below 2^-126 may
-     * count as zero. */
+    /* Operands are rounded to bfloat16 (nearest, ties to even), sums are f32. Of every two k (even,
+     * odd) the odd one is added first: so does vdpbf16ps, and without it floats are added in that
+     * order. All instruction sets give the same bits (checked on Zen 5; Intel documents the same
+     * order) unless an operand, a product or a sum is below 2^-126, which vdpbf16ps takes for 0. */
     GEMM_BF16
 } gemm_precision;
 

@@ -4,10 +4,46 @@
 
 #define GEMM_ROWS   6
 #define GEMM_STRIPS 1
-#include "device/cpu/lanes/gemm.h"
+#define GEMM_RADIX  4
+#include "device/cpu/lanes/gemm_decode.h"
 
 static void avx2_tile(const gemm_tile *t) {
     gemm_tile_of_6(t);
+}
+
+/* 8 × 8: rows i … of `from`, columns j … */
+static void transpose_8(const float *from, size_t from_stride, float *to, size_t to_stride) {
+    __m256 x[8], y[8];
+    for (size_t i = 0; i < 8; i++)
+        x[i] = _mm256_loadu_ps(from + i * from_stride);
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            x[i + 2 * j] = _mm256_shuffle_ps(y[i + j], y[i + 2 + j], 0x44);
+            x[i + 2 * j + 1] = _mm256_shuffle_ps(y[i + j], y[i + 2 + j], 0xee);
+        }
+    for (size_t i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * to_stride, _mm256_permute2f128_ps(x[i], x[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(x[i], x[i + 4], 0x31));
+    }
+}
+
+static void avx2_transpose(const float *from, size_t from_stride, size_t rows, size_t columns,
+                           float *to, size_t to_stride) {
+    for (size_t i = 0; i < rows; i += 8)
+        for (size_t j = 0; j < columns; j += 8) {
+            if (rows - i >= 8 && columns - j >= 8) {
+                transpose_8(from + i * from_stride + j, from_stride, to + j * to_stride + i,
+                            to_stride);
+                continue;
+            }
+            for (size_t r = i; r < rows && r < i + 8; r++)
+                for (size_t c = j; c < columns && c < j + 8; c++)
+                    to[c * to_stride + r] = from[r * from_stride + c];
+        }
 }
 
 void gemm_kernels_avx2(gemm_kernels *kernels) {
@@ -15,4 +51,6 @@ void gemm_kernels_avx2(gemm_kernels *kernels) {
     kernels->rows = GEMM_ROWS;
     kernels->strips = GEMM_STRIPS;
     kernels->tile = avx2_tile;
+    kernels->transpose = avx2_transpose;
+    kernels->decode = gemm_lanes_decode;
 }

@@ -6,10 +6,11 @@
 
 #define GEMM_ROWS   14
 #define GEMM_STRIPS 2
+#define GEMM_RADIX  16
 #include "base/cpu.h"
 #include "device/cpu/avx512/avx512_int.h"
 #include "device/cpu/avx512/transpose.h"
-#include "device/cpu/lanes/gemm.h"
+#include "device/cpu/lanes/gemm_decode.h"
 
 static void avx512_tile(const gemm_tile *t) {
     gemm_tile_of_14(t);
@@ -37,6 +38,7 @@ void gemm_kernels_avx512(gemm_kernels *kernels) {
     kernels->strips = GEMM_STRIPS;
     kernels->tile = avx512_tile;
     kernels->transpose = avx512_transpose;
+    kernels->decode = gemm_lanes_decode;
     if (cpu_features_detect().avx512_bf16)
         avx512_bf16_gemm(kernels);
 }

@@ -114,9 +114,9 @@ PAIRWISE(iv_sub, ivec16, _mm512_sub_epi32)
 PAIRWISE(iv_max_unsigned, ivec16, _mm512_max_epu32)
 PAIRWISE(iv_and, ivec16, _mm512_and_si512)
 PAIRWISE(iv_or, ivec16, _mm512_or_si512)
-#define iv_shift_left(a, bits)       _mm512_slli_epi32((a), (bits))
-#define iv_shift_right(a, bits)      _mm512_srai_epi32((a), (bits))
-#define iv_shift_right_zero(a, bits) _mm512_srli_epi32((a), (bits))
+#define iv_shift_left(a, bits)       _mm512_slli_epi32((a), (unsigned)(bits))
+#define iv_shift_right(a, bits)      _mm512_srai_epi32((a), (unsigned)(bits))
+#define iv_shift_right_zero(a, bits) _mm512_srli_epi32((a), (unsigned)(bits))
 
 /* ---- Choice ---- */
 

@@ -15,8 +15,10 @@
 #define PIECES_MAX     32
 #define ROWS_OF_ITEM   128 /* A of a block of k stays in the second cache */
 #define ROWS_LEAST     32
+#define ROWS_IN_PLACE  28
 #define STRIPS_LEAST   4
 #define ITEMS_A_WORKER 4
+#define TRIES          4 /* numbers of items that are compared */
 #define SIZE_MAX_M     ((size_t)1 << 28)
 
 typedef struct gemm_piece {
@@ -24,7 +26,7 @@ typedef struct gemm_piece {
     gemm_form form;
     size_t strip, strips; /* of n */
     size_t begin, count;  /* of k */
-    float *packed;        /* blocks of k, each all strips */
+    float *packed;        /* blocks of k, each all strips; NULL: read in place */
     /* Packing: items are parts of part_strips × part_k of a block of k. */
     size_t part_strips, part_k;
     uint32_t packing; /* items of this piece and of those before */
@@ -134,15 +136,16 @@ static uint32_t end_of_computing(const gemm_piece *piece) {
 
 /* The strips of the block of k that begins `offset` behind the piece's first. */
 static float *block_of(const gemm_piece *piece, size_t offset) {
-    return piece->packed + packed_floats(piece->form, piece->strips, offset);
+    return piece->packed == NULL
+               ? NULL
+               : piece->packed + packed_floats(piece->form, piece->strips, offset);
 }
 
 static void pack_item(const gemm *g, const gemm_piece *piece, uint32_t item, gemm_room *room) {
     size_t across = divide_up(piece->strips, piece->part_strips);
     size_t offset = item / across * piece->part_k, strip = item % across * piece->part_strips;
-    size_t block = offset / GEMM_BLOCK_K * GEMM_BLOCK_K;
-    size_t stride =
-        gemm_steps(piece->form, size_min(piece->count - block, GEMM_BLOCK_K)) * GEMM_STRIP;
+    size_t block_k = gemm_block_k(piece->form), block = offset / block_k * block_k;
+    size_t stride = gemm_steps(piece->form, size_min(piece->count - block, block_k)) * GEMM_STRIP;
     gemm_part part = {.strip = piece->strip + strip,
                       .strips = size_min(piece->strips - strip, piece->part_strips),
                       .begin = piece->begin + offset,
@@ -184,19 +187,26 @@ static void compute_item(const gemm *g, const gemm_piece *piece, uint32_t item, 
     size_t rows = size_min(call->m - first, piece->rows);
     size_t strips = size_min(piece->strips - strip, piece->chunk);
     size_t column = (piece->strip + strip) * GEMM_STRIP;
-    for (size_t offset = 0; offset < piece->count; offset += GEMM_BLOCK_K) {
-        size_t count = size_min(piece->count - offset, GEMM_BLOCK_K);
+    const size_t block_k = gemm_block_k(piece->form);
+    for (size_t offset = 0; offset < piece->count; offset += block_k) {
+        size_t count = size_min(piece->count - offset, block_k);
         size_t begin = piece->begin + offset, steps = gemm_steps(piece->form, count);
         gemm_pack_rows(&g->kernels, call, piece->form, first, rows, begin, count, room);
         gemm_tile block = {.a = room->a,
                            .b = block_of(piece, offset) + strip * steps * GEMM_STRIP,
                            .strip_stride = steps * GEMM_STRIP,
+                           .b_step = GEMM_STRIP,
                            .k = steps,
                            .c = call->c + first * call->c_stride + column,
                            .c_stride = call->c_stride,
                            .columns = (uint32_t)size_min(call->n - column, strips * GEMM_STRIP),
                            .scale = call->scale,
                            .add = call->add || begin > 0};
+        if (piece->packed == NULL) {
+            block.b = call->b.data + begin * call->b.row_stride + column;
+            block.strip_stride = GEMM_STRIP;
+            block.b_step = call->b.row_stride;
+        }
         compute_block(g, piece, &block, rows, strips);
     }
 }
@@ -232,42 +242,60 @@ static void run_pieces(gemm *g) {
     g->used = 0;
 }
 
-/* Enough items for every worker; rows of A are packed once for every chunk of strips. */
+/* Items of rows × strips, in blocks × chunks: at least ITEMS_A_WORKER for each worker where there
+ * is enough to do, of a size at which the worker with the most has the least. Every item packs its
+ * rows of A, so chunks are few. */
 static uint32_t divide(const gemm *g, gemm_piece *piece) {
     const gemm_operand *a = &piece->call->a;
-    size_t m = piece->call->m, wanted = (size_t)ITEMS_A_WORKER * team_size(g->team);
+    const size_t m = piece->call->m, step = g->kernels.strips, workers = team_size(g->team);
+    const size_t wanted = ITEMS_A_WORKER * workers;
     /* A transposed weight is decoded GEMM_BLOCK_K of its columns at a time. */
-    size_t most = a->weight != NULL && a->transposed ? GEMM_PACK_ROWS : ROWS_OF_ITEM;
-    size_t blocks = divide_up(m, most), chunks = divide_up(wanted, blocks);
-    piece->chunk = divide_up(divide_up(piece->strips, chunks), g->kernels.strips);
-    piece->chunk *= g->kernels.strips;
-    piece->chunk = size_max(piece->chunk, STRIPS_LEAST);
-    chunks = divide_up(piece->strips, piece->chunk);
-    if (most == ROWS_OF_ITEM)
-        blocks = size_max(blocks, size_min(divide_up(wanted, chunks), divide_up(m, ROWS_LEAST)));
-    piece->rows = most == ROWS_OF_ITEM
-                      ? divide_up(divide_up(m, blocks), QUANT_PANEL_ROWS) * QUANT_PANEL_ROWS
-                      : most;
-    return (uint32_t)(divide_up(m, piece->rows) * chunks);
+    const bool fixed = a->weight != NULL && a->transposed;
+    const size_t fewest = divide_up(m, fixed ? GEMM_PACK_ROWS : ROWS_OF_ITEM);
+    const size_t most = fixed ? fewest : size_max(fewest, divide_up(m, ROWS_LEAST));
+    size_t least = SIZE_MAX;
+    for (size_t blocks = fewest; blocks <= size_min(most, fewest + TRIES); blocks++) {
+        size_t rows = divide_up(divide_up(m, blocks), QUANT_PANEL_ROWS) * QUANT_PANEL_ROWS;
+        rows = fixed ? GEMM_PACK_ROWS : rows;
+        size_t real = divide_up(m, rows), enough = divide_up(wanted, real);
+        for (size_t chunks = enough; chunks <= enough + TRIES; chunks++) {
+            size_t strips = divide_up(divide_up(piece->strips, chunks), step) * step;
+            strips = size_max(strips, size_min(STRIPS_LEAST, piece->strips));
+            size_t items = real * divide_up(piece->strips, strips);
+            size_t longest = divide_up(items, workers) * rows * strips;
+            if (longest < least) {
+                least = longest;
+                piece->rows = rows;
+                piece->chunk = strips;
+            }
+        }
+    }
+    return (uint32_t)(divide_up(m, piece->rows) * divide_up(piece->strips, piece->chunk));
 }
 
-static void add_piece(gemm *g, gemm_piece piece) {
-    size_t floats = packed_floats(piece.form, piece.strips, piece.count);
+static void add_piece(gemm *g, gemm_piece piece, bool in_place) {
+    size_t floats = in_place ? 0 : packed_floats(piece.form, piece.strips, piece.count);
     assert(floats <= GEMM_SHARED_BYTES / sizeof(float));
     if (g->pieces == PIECES_MAX || g->used + floats > GEMM_SHARED_BYTES / sizeof(float))
         run_pieces(g);
     bool by_k = gemm_pack_by_k(&piece.call->b);
     piece.part_strips = by_k ? GEMM_PACK_STRIPS : GEMM_PACK_AREA / GEMM_BLOCK_K;
     piece.part_k = GEMM_PACK_AREA / piece.part_strips;
-    uint32_t packing = (uint32_t)(divide_up(piece.count, piece.part_k) *
-                                  divide_up(piece.strips, piece.part_strips));
+    size_t packing =
+        divide_up(piece.count, piece.part_k) * divide_up(piece.strips, piece.part_strips);
     uint32_t computing = divide(g, &piece);
     const gemm_piece *last = g->pieces > 0 ? &g->piece[g->pieces - 1] : NULL;
-    piece.packing = packing + (last != NULL ? last->packing : 0);
+    piece.packing = (in_place ? 0 : (uint32_t)packing) + (last != NULL ? last->packing : 0);
     piece.computing = computing + (last != NULL ? last->computing : 0);
-    piece.packed = (float *)(void *)g->shared.data + g->used;
+    piece.packed = in_place ? NULL : (float *)(void *)g->shared.data + g->used;
     g->used += floats;
     g->piece[g->pieces++] = piece;
+}
+
+/* Packing B, which reads and writes it once, does not pay for a few rows. */
+static bool reads_in_place(const gemm_call *call) {
+    return call->m <= ROWS_IN_PLACE && call->precision == GEMM_F32 && call->b.weight == NULL &&
+           call->b.column_stride == 1;
 }
 
 static void add_call(gemm *g, const gemm_call *call) {
@@ -275,17 +303,23 @@ static void add_call(gemm *g, const gemm_call *call) {
     if (call->precision == GEMM_BF16)
         piece.form = gemm_has_bf16(g) ? GEMM_FORM_PAIRS : GEMM_FORM_ROUNDED;
     size_t room = GEMM_SHARED_BYTES / sizeof(float) / GEMM_STRIP; /* strips times steps */
-    size_t all = strips_of(call->n);
-    size_t k_most = room / GEMM_PACK_STRIPS / GEMM_BLOCK_K * GEMM_BLOCK_K;
+    size_t all = strips_of(call->n), whole = call->n / GEMM_STRIP;
+    if (reads_in_place(call) && whole > 0) {
+        piece.strips = whole;
+        piece.count = call->k;
+        add_piece(g, piece, true);
+        piece.strip = whole;
+    }
+    size_t k_most = room / GEMM_PACK_STRIPS / GEMM_BLOCK_MAX * GEMM_BLOCK_MAX;
     size_t most = room / gemm_steps(piece.form, size_min(call->k, k_most));
     most = most < all ? most / GEMM_PACK_STRIPS * GEMM_PACK_STRIPS : all;
-    for (piece.strip = 0; piece.strip < all; piece.strip += piece.strips) {
+    for (; piece.strip < all; piece.strip += piece.strips) {
         piece.strips = size_min(all - piece.strip, most);
         for (piece.begin = 0; piece.begin < call->k; piece.begin += piece.count) {
             if (piece.begin > 0)
                 run_pieces(g); /* what comes before it in k */
             piece.count = size_min(call->k - piece.begin, k_most);
-            add_piece(g, piece);
+            add_piece(g, piece, false);
         }
     }
 }

@@ -12,15 +12,17 @@
 
 #include "device/cpu/gemm.h"
 
-#define GEMM_STRIP    16
-#define GEMM_A_STRIDE (GEMM_BLOCK_K + 16)
+#define GEMM_STRIP     16
+#define GEMM_BLOCK_MAX (2 * GEMM_BLOCK_K) /* of bfloat16: as many steps when two go together */
+#define GEMM_A_STRIDE  (GEMM_BLOCK_MAX + 16)
 
 /* rows × columns of C from one block of k. */
 typedef struct gemm_tile {
     const float *a; /* [rows][GEMM_A_STRIDE] */
     const float *b; /* strips, strip_stride floats apart */
     size_t strip_stride;
-    size_t k; /* steps: pairs in bfloat16 */
+    size_t b_step; /* floats from one k to the next: 16, or more where B is read in place */
+    size_t k;      /* steps: pairs in bfloat16 */
     float *c;
     size_t c_stride;
     uint32_t rows;    /* 1 … gemm_kernels.rows */

@@ -27,11 +27,11 @@ static void rows_of_floats(const gemm_kernels *kernels, const gemm_operand *a, s
 
 /* Panels are rows of A. */
 static void rows_of_weight(const gemm_kernels *kernels, const weight_view *weight, size_t first,
-                           size_t rows, size_t begin, size_t count, gemm_room *room) {
+                           size_t rows, size_t begin, size_t count, gemm_room *room, float *out) {
     for (size_t row = 0; row < rows; row += QUANT_PANEL_ROWS) {
         kernels->decode(weight, (first + row) / QUANT_PANEL_ROWS, begin, count, room->panel);
         kernels->transpose(room->panel, QUANT_PANEL_ROWS, count,
-                           size_min(rows - row, QUANT_PANEL_ROWS), room->a + row * GEMM_A_STRIDE,
+                           size_min(rows - row, QUANT_PANEL_ROWS), out + row * GEMM_A_STRIDE,
                            GEMM_A_STRIDE);
     }
 }
@@ -39,7 +39,8 @@ static void rows_of_weight(const gemm_kernels *kernels, const weight_view *weigh
 /* Panels are 16 consecutive k, their columns are rows of A. What a panel has past the last k lands
  * in the gap between rows. */
 static void rows_of_transposed(const gemm_kernels *kernels, const weight_view *weight, size_t first,
-                               size_t rows, size_t begin, size_t count, gemm_room *room) {
+                               size_t rows, size_t begin, size_t count, gemm_room *room,
+                               float *out) {
     for (size_t k = 0; k < count; k += QUANT_PANEL_ROWS)
         for (size_t block = first / GEMM_BLOCK_K * GEMM_BLOCK_K; block < first + rows;
              block += GEMM_BLOCK_K) {
@@ -47,7 +48,7 @@ static void rows_of_transposed(const gemm_kernels *kernels, const weight_view *w
             kernels->decode(weight, (begin + k) / QUANT_PANEL_ROWS, block, columns, room->panel);
             size_t from = size_max(first, block), to = size_min(first + rows, block + columns);
             for (size_t row = from; row < to; row++)
-                memcpy(room->a + (row - first) * GEMM_A_STRIDE + k,
+                memcpy(out + (row - first) * GEMM_A_STRIDE + k,
                        room->panel + (row - block) * QUANT_PANEL_ROWS,
                        QUANT_PANEL_ROWS * sizeof(float));
         }
@@ -75,13 +76,16 @@ void gemm_pack_rows(const gemm_kernels *kernels, const gemm_call *call, gemm_for
                                room->a + row * GEMM_A_STRIDE);
         return;
     }
-    assert(rows <= GEMM_PACK_ROWS && count <= GEMM_BLOCK_K && begin % GEMM_BLOCK_K == 0);
-    if (a->weight == NULL)
-        rows_of_floats(kernels, a, first, rows, begin, count, room->a);
-    else if (a->transposed)
-        rows_of_transposed(kernels, a->weight, first, rows, begin, count, room);
-    else
-        rows_of_weight(kernels, a->weight, first, rows, begin, count, room);
+    assert(rows <= GEMM_PACK_ROWS && count <= GEMM_BLOCK_MAX && begin % GEMM_BLOCK_K == 0);
+    for (size_t k = 0; k < count; k += GEMM_BLOCK_K) {
+        size_t part = size_min(count - k, GEMM_BLOCK_K);
+        if (a->weight == NULL)
+            rows_of_floats(kernels, a, first, rows, begin + k, part, room->a + k);
+        else if (a->transposed)
+            rows_of_transposed(kernels, a->weight, first, rows, begin + k, part, room, room->a + k);
+        else
+            rows_of_weight(kernels, a->weight, first, rows, begin + k, part, room, room->a + k);
+    }
     for (size_t row = 0; form != GEMM_FORM_FLOATS && row < rows; row++) {
         float *numbers = room->a + row * GEMM_A_STRIDE;
         if (form == GEMM_FORM_PAIRS) {
@@ -138,7 +142,7 @@ static void strips_of_weight(const gemm_kernels *kernels, const weight_view *wei
 }
 
 bool gemm_pack_by_k(const gemm_operand *b) {
-    return b->weight != NULL && !b->transposed;
+    return b->weight != NULL ? !b->transposed : b->column_stride == 1;
 }
 
 void gemm_pack_strips(const gemm_kernels *kernels, const gemm_call *call, gemm_form form,

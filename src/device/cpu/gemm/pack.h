@@ -26,6 +26,11 @@ typedef enum gemm_form {
     GEMM_FORM_PAIRS    /* bfloat16 */
 } gemm_form;
 
+/* k of a block. */
+static inline size_t gemm_block_k(gemm_form form) {
+    return form == GEMM_FORM_FLOATS ? GEMM_BLOCK_K : GEMM_BLOCK_MAX;
+}
+
 /* Steps of a tile for `count` numbers of k. */
 static inline size_t gemm_steps(gemm_form form, size_t count) {
     return form == GEMM_FORM_FLOATS    ? count
@@ -33,18 +38,18 @@ static inline size_t gemm_steps(gemm_form form, size_t count) {
                                        : (count + 1) / 2;
 }
 
-/* Part of a strip range and of one block of k. */
+/* Part of a strip range and of GEMM_BLOCK_K k. */
 typedef struct gemm_part {
     size_t strip, strips; /* first, and how many */
     size_t begin, count;  /* of k */
 } gemm_part;
 
-/* Rows [first, first + rows) of A, k [begin, begin + count), into room->a. `first` is a multiple of
- * 16, `begin` of GEMM_BLOCK_K. */
+/* Rows [first, first + rows) of A and one block of k, [begin, begin + count), into room->a. `first`
+ * is a multiple of 16. */
 void gemm_pack_rows(const gemm_kernels *kernels, const gemm_call *call, gemm_form form,
                     size_t first, size_t rows, size_t begin, size_t count, gemm_room *room);
-/* Whether a part of B is best cut across strips (false) or across k (true: GEMM_PACK_STRIPS strips
- * that begin at a multiple of that). */
+/* How a part of B is cut. True: across k, with up to GEMM_PACK_STRIPS strips that begin at a
+ * multiple of that (rows of B that are long, or decoded together). False: across strips. */
 bool gemm_pack_by_k(const gemm_operand *b);
 /* A part of B; `out` is its first number, strips are `strip_stride` floats apart. part->begin is a
  * multiple of 16, of GEMM_BLOCK_K unless gemm_pack_by_k. */

@@ -9,6 +9,8 @@
 
 #include "device/cpu/gemm/kernels.h"
 
+#define GEMM_AHEAD 16 /* k that are asked for ahead: B may be rows of a matrix, far apart */
+
 /* What a tile does with a number of A, a vector of B and a sum. */
 #ifndef GEMM_MULTIPLY
 #define GEMM_MULTIPLY(x, y, sum) v_fma((x), (y), (sum))
@@ -16,28 +18,45 @@
 
 #define GEMM_INLINE static inline __attribute__((always_inline))
 
-GEMM_INLINE void gemm_store(const gemm_tile *t, vec16 sum, float *c, size_t columns) {
-    vec16 scale = v_set(t->scale);
-    if (columns >= LANES)
-        v_store(c, t->add ? v_fma(scale, sum, v_load(c)) : v_mul(scale, sum));
-    else
-        v_store_part(c, t->add ? v_fma(scale, sum, v_load_part(c, columns)) : v_mul(scale, sum),
-                     columns);
+/* Sums into C. `part`: the last strip ends inside a vector. */
+GEMM_INLINE void gemm_store(const int rows, const int strips, const bool add, const bool part,
+                            const gemm_tile *t, const vec16 *sum) {
+    const vec16 scale = v_set(t->scale);
+    const size_t last = t->columns - (size_t)(strips - 1) * LANES;
+    const size_t stride = t->c_stride;
+    float *c = t->c;
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; row++, c += stride)
+#pragma GCC unroll 4
+        for (int strip = 0; strip < strips; strip++) {
+            vec16 x = sum[row * strips + strip];
+            float *to = c + strip * LANES;
+            if (part && strip == strips - 1) {
+                x = add ? v_fma(scale, x, v_load_part(to, last)) : v_mul(scale, x);
+                v_store_part(to, x, last);
+            } else {
+                v_store(to, add ? v_fma(scale, x, v_load(to)) : v_mul(scale, x));
+            }
+        }
 }
 
 GEMM_INLINE void gemm_lanes_tile(const int rows, const int strips, const gemm_tile *t) {
     vec16 sum[GEMM_ROWS * GEMM_STRIPS];
     const float *a = t->a, *b = t->b;
+    const size_t step = t->b_step;
 #pragma GCC unroll 64
     for (int i = 0; i < rows * strips; i++)
         sum[i] = v_zero();
     for (int row = 0; row < rows; row++)
-        __builtin_prefetch(t->c + (size_t)row * t->c_stride, 1);
-    for (size_t k = 0; k < t->k; k++, b += LANES) {
+        for (int strip = 0; strip < strips; strip++)
+            __builtin_prefetch(t->c + (size_t)row * t->c_stride + strip * LANES, 1);
+    for (size_t k = 0; k < t->k; k++, b += step) {
         vec16 column[GEMM_STRIPS];
 #pragma GCC unroll 4
-        for (int strip = 0; strip < strips; strip++)
+        for (int strip = 0; strip < strips; strip++) {
             column[strip] = v_load(b + (size_t)strip * t->strip_stride);
+            __builtin_prefetch(b + (size_t)strip * t->strip_stride + GEMM_AHEAD * step);
+        }
 #pragma GCC unroll 16
         for (int row = 0; row < rows; row++) {
             vec16 x = v_set(a[(size_t)row * GEMM_A_STRIDE + k]);
@@ -48,13 +67,14 @@ GEMM_INLINE void gemm_lanes_tile(const int rows, const int strips, const gemm_ti
             }
         }
     }
-#pragma GCC unroll 16
-    for (int row = 0; row < rows; row++)
-#pragma GCC unroll 4
-        for (int strip = 0; strip < strips; strip++)
-            gemm_store(t, sum[row * strips + strip],
-                       t->c + (size_t)row * t->c_stride + strip * LANES,
-                       t->columns - (uint32_t)strip * LANES);
+    if (t->columns == (uint32_t)strips * LANES && t->add)
+        gemm_store(rows, strips, true, false, t, sum);
+    else if (t->columns == (uint32_t)strips * LANES)
+        gemm_store(rows, strips, false, false, t, sum);
+    else if (t->add)
+        gemm_store(rows, strips, true, true, t, sum);
+    else
+        gemm_store(rows, strips, false, true, t, sum);
 }
 
 #define GEMM_ROWS_CASE(count)                                                                      \

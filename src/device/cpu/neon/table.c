@@ -22,5 +22,5 @@ const instruction_set isa_neon = {"neon",
                                   limits_neon,
                                   NULL,
                                   NULL,
-                                  NULL,
+                                  gemm_kernels_neon,
                                   NULL};

@@ -13,7 +13,7 @@ static void plain_tile(const gemm_tile *t) {
             const float *b = t->b + column / GEMM_STRIP * t->strip_stride + column % GEMM_STRIP;
             float *c = t->c + row * t->c_stride + column, sum = 0.0f;
             for (size_t k = 0; k < t->k; k++)
-                sum = fmaf(a[k], b[k * GEMM_STRIP], sum);
+                sum = fmaf(a[k], b[k * t->b_step], sum);
             *c = t->add ? fmaf(t->scale, sum, *c) : t->scale * sum;
         }
 }
