@@ -95,23 +95,37 @@ AVX512_INLINE void add_unit(const bool blocks, const bool shuffle, const int cou
                  scale, sum);
 }
 
+AVX512_INLINE void fetch_lines(const uint8_t *at, const size_t lines, const int rows) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < lines; i++)
+        fetch_ahead(at + i * PANEL_LINE_BYTES, rows);
+}
+
+/* Unit `index` of a group, with the request for the group's head in the first. */
+AVX512_INLINE void tile_block(const bool shuffle, const int count, const uint8_t *group,
+                              const size_t index, const bool fetch, const uint8_t *packed,
+                              __m512 *sum) {
+    const uint8_t *at = group + PANEL_LINE_BYTES + index * UNIT_BYTES;
+    __m512i line[8];
+    if (fetch)
+        fetch_lines(index == 0 ? group : at, index == 0 ? 9 : 8, count);
+    read_unit(at, 8, line);
+    add_unit(true, shuffle, count, line, packed, load_halves(group + 32 * index), sum);
+}
+
 /* Scales per block. */
 AVX512_INLINE void tile_blocks(const bool shuffle, const int count, const uint8_t *panel, size_t k,
                                const uint8_t *packed, __m512 *sum) {
     const bool fetch = fetch_wanted(count, 1);
+    const size_t unit_bytes = packed_bytes((size_t)count);
     size_t units = (k + PANEL_UNIT - 1) / PANEL_UNIT;
-    const uint8_t *group = panel;
-    for (size_t begin = 0; begin < units; begin += GROUP_UNITS, group += GROUP_BYTES)
-        for (size_t i = 0; i < GROUP_UNITS && begin + i < units; i++) {
-            const uint8_t *at = group + PANEL_LINE_BYTES + i * UNIT_BYTES;
-            __m512i line[8];
-            for (int ahead = i == 0 ? -PANEL_LINE_BYTES : 0; fetch && ahead < UNIT_BYTES;
-                 ahead += PANEL_LINE_BYTES) /* the group's head, too */
-                fetch_ahead(at + ahead, count);
-            read_unit(at, 8, line);
-            add_unit(true, shuffle, count, line, packed, load_halves(group + 32 * i), sum);
-            packed += packed_bytes((size_t)count);
-        }
+    for (; units >= GROUP_UNITS; units -= GROUP_UNITS, panel += GROUP_BYTES) {
+        tile_block(shuffle, count, panel, 0, fetch, packed, sum);
+        tile_block(shuffle, count, panel, 1, fetch, packed + unit_bytes, sum);
+        packed += 2 * unit_bytes;
+    }
+    if (units > 0)
+        tile_block(shuffle, count, panel, 0, fetch, packed, sum);
 }
 
 /* One scale per row of the weight, behind the lines. */
@@ -123,8 +137,8 @@ AVX512_INLINE void tile_channels(const bool shuffle, const int count, const uint
         const uint8_t *at = panel + unit * UNIT_BYTES;
         __m512i line[8];
         if (lines - unit * 8 >= 8) {
-            for (int ahead = 0; fetch && ahead < UNIT_BYTES; ahead += PANEL_LINE_BYTES)
-                fetch_ahead(at + ahead, count);
+            if (fetch)
+                fetch_lines(at, 8, count);
             read_unit(at, 8, line);
         } else {
             read_unit(at, lines - unit * 8, line);
