@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#define LEARN_RATE 0.1
+#define LEARN_RATE     0.1
+#define PASS_ERROR_MAX 3.0
 
 /* ---- Vectors ---- */
 
@@ -352,20 +353,24 @@ static bool add_next(draft_heads *own, const head_unit *unit, const draft_reques
     return batch->rows > 0;
 }
 
-static double pass_ns(const draft_heads *own, const head_unit *unit) {
-    return own->assumed_ns > 0 ? own->assumed_ns : unit->pass_ns;
+static double pass_ns(const draft_heads *own, const head_unit *unit, uint32_t requests) {
+    return own->assumed_ns > 0 ? own->assumed_ns : unit->pass_ns[heads_pass_class(requests)];
 }
 
-/* What a pass with one row for each request takes. */
+/* What a pass with one row for each request takes. One that was interrupted says little. */
 static void learn(head_unit *unit, const head_batch *batch, uint64_t begin_ns) {
     double taken = (double)(clock_now_ns() - begin_ns);
-    if (batch->rows == batch->segments)
-        unit->pass_ns += LEARN_RATE * (taken - unit->pass_ns);
+    double *learned = &unit->pass_ns[heads_pass_class(batch->segments)];
+    if (batch->rows != batch->segments)
+        return;
+    taken = taken < PASS_ERROR_MAX * *learned ? taken : PASS_ERROR_MAX * *learned;
+    *learned += LEARN_RATE * (taken - *learned);
 }
 
-static bool has_time(const draft_heads *own, const head_unit *unit, const draft_time *time,
-                     uint64_t end_ns) {
-    return time->left_ns == 0 || (double)clock_now_ns() + pass_ns(own, unit) < (double)end_ns;
+static bool has_time(const draft_heads *own, const head_unit *unit, uint32_t requests,
+                     const draft_time *time, uint64_t end_ns) {
+    return time->left_ns == 0 ||
+           (double)clock_now_ns() + pass_ns(own, unit, requests) < (double)end_ns;
 }
 
 static void propose_layers(draft_heads *own, head_unit *unit, draft_request *requests,
@@ -380,8 +385,9 @@ static void propose_layers(draft_heads *own, head_unit *unit, draft_request *req
     while (take_tokens(unit, batch, requests, least)) {
         learn(unit, batch, begin);
         begin = clock_now_ns();
-        if (!has_time(own, unit, time, end_ns) || !add_next(own, unit, requests) ||
-            (is_eagle(unit) && !run_input(own, unit)) || !run_layers(own, unit))
+        if (!has_time(own, unit, own->batch.segments, time, end_ns) ||
+            !add_next(own, unit, requests) || (is_eagle(unit) && !run_input(own, unit)) ||
+            !run_layers(own, unit))
             return;
     }
 }
@@ -550,7 +556,7 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
     if (!heads_gather_more(unit->heads, HEADS_GATHER_ROWS))
         return; /* no drafts before all rows are there */
     /* As for a draft model: what the token before a draft must survive for the draft to pay. */
-    double least = draft_time_least(time, pass_ns(own, unit), count);
+    double least = draft_time_least(time, pass_ns(own, unit, count), count);
     uint64_t end_ns = clock_now_ns() + (uint64_t)time->left_ns;
     /* Rows of each request that the last pass has room for. */
     uint32_t left = count < own->rows_max ? own->rows_max / count : 1;
@@ -575,7 +581,7 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
         else if (going)
             (void)add_rows(own, unit, &requests[i], i);
     }
-    if (own->batch.rows == 0 || !has_time(own, unit, time, end_ns))
+    if (own->batch.rows == 0 || !has_time(own, unit, own->batch.segments, time, end_ns))
         return;
     if (kind == HEADS_MEDUSA)
         propose_medusa(own, unit, requests);
