@@ -200,6 +200,10 @@ static int run(int argc, char **argv) {
     if (f.clients > 0 && strcmp(f.policy, "exact") != 0)
         return cli_usage(&command_speculate,
                          "--clients: the scheduler has no lossy policies; leave --policy out");
+    if (f.clients > 0 && f.plot != NULL)
+        return cli_usage(&command_speculate,
+                         "--clients: pictures show single steps, which it does not measure; leave "
+                         "--plot out");
     if (lab_configs(f.k, f.source, f.controller, f.policy, config, &configs, &error) != AVO_OK)
         return cli_usage(&command_speculate, "%s", error.text);
     avo_status status = open_prompts(&f, &prompts, &error);
