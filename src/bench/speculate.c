@@ -1,5 +1,5 @@
 /* Running the configurations in turn, and taking notes. */
-#include "bench/speculate.h"
+#include "bench/speculate_int.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -14,38 +14,6 @@
 #define MEMORY_PERIOD 0.1 /* seconds between two points of the profile, at first */
 #define WARM_TOKENS   16u
 #define TOKENS_SPARE  1024u
-
-typedef struct answer {
-    int32_t *ids; /* [new_tokens] */
-    uint32_t count;
-    double logprob;
-    buffer text;
-} answer;
-
-typedef struct question {
-    int32_t *ids;
-    size_t count;
-    avo_grammar *grammar; /* NULL: any answer */
-    uint32_t category;
-    answer reference; /* of K = 0 */
-} question;
-
-typedef struct lab {
-    const avo_model *model;
-    const lab_options *options;
-    lab_result *result;
-    avo_engine *engine;
-    question *questions; /* [prompts] */
-    size_t question_count;
-    answer answer;   /* the one at hand */
-    uint32_t config; /* that runs now */
-    bool counting;   /* steps belong to the measurement */
-    avo_status failure;
-    bool stopped; /* by the user */
-    uint64_t begin_ns;
-    double memory_next, memory_period;
-    uint64_t done, total;
-} lab;
 
 /* ---- Notes ---- */
 
@@ -97,7 +65,7 @@ static void note_step(void *context, const draft_note *note) {
 
 static bool on_event(void *context, const avo_event *event) {
     lab *lab = context;
-    answer *a = &lab->answer;
+    lab_answer *a = &lab->answer;
     if (event->kind == AVO_EVENT_TOKEN) {
         const avo_token_event *token = event->token;
         if (token->token >= 0 && a->count < lab->options->new_tokens) {
@@ -115,23 +83,32 @@ static bool on_event(void *context, const avo_event *event) {
 
 /* ---- One answer ---- */
 
-static avo_status generate(lab *lab, const question *question, size_t number, uint32_t iteration,
-                           uint32_t new_tokens, avo_result *result, avo_error *error) {
+void lab_request(const lab *lab, size_t number, avo_sampling *sampling, avo_request *request) {
     const lab_options *options = lab->options;
     const lab_config *config = &options->config[lab->config];
+    const lab_question *question = &lab->questions[number];
     const bench_prompt *prompt = &options->prompts->item[number];
-    avo_sampling sampling = AVO_SAMPLING_INIT;
-    sampling.temperature = prompt->temperature >= 0 ? prompt->temperature : options->temperature;
-    sampling.seed = options->seed + number;
-    avo_request request = AVO_REQUEST_INIT;
-    request.tokens = question->ids;
-    request.token_count = question->count;
+    *sampling = (avo_sampling)AVO_SAMPLING_INIT;
+    sampling->temperature = prompt->temperature >= 0 ? prompt->temperature : options->temperature;
+    sampling->seed = options->seed + number;
+    *request = (avo_request)AVO_REQUEST_INIT;
+    request->tokens = question->ids;
+    request->token_count = question->count;
+    request->max_new_tokens = options->new_tokens;
+    request->sampling = sampling;
+    request->grammar = question->grammar;
+    request->ignore_end = options->ignore_end && question->grammar == NULL;
+    request->speculate = config->source;
+    request->draft_tokens = config->k;
+}
+
+static avo_status generate(lab *lab, size_t number, uint32_t iteration, uint32_t new_tokens,
+                           avo_result *result, avo_error *error) {
+    const lab_config *config = &lab->options->config[lab->config];
+    avo_sampling sampling;
+    avo_request request;
+    lab_request(lab, number, &sampling, &request);
     request.max_new_tokens = new_tokens;
-    request.sampling = &sampling;
-    request.grammar = question->grammar;
-    request.ignore_end = options->ignore_end && question->grammar == NULL;
-    request.speculate = config->source;
-    request.draft_tokens = config->k;
     request.on_event = on_event;
     request.on_event_context = lab;
     /* Earlier answers to draft from are those with the same salt. */
@@ -158,23 +135,23 @@ static avo_status generate(lab *lab, const question *question, size_t number, ui
                                   : status_no_memory(error, "an answer", lab->answer.text.size);
 }
 
-static bool answers_equal(const answer *a, const answer *b) {
+static bool answers_equal(const lab_answer *a, const lab_answer *b) {
     return a->count == b->count && memcmp(a->ids, b->ids, a->count * sizeof(int32_t)) == 0 &&
            text_equal(buffer_text(&a->text), buffer_text(&b->text));
 }
 
-static avo_status keep_reference(const lab *lab, answer *reference, avo_error *error) {
-    memcpy(reference->ids, lab->answer.ids, lab->answer.count * sizeof(int32_t));
-    reference->count = lab->answer.count;
-    reference->logprob = lab->answer.logprob;
-    if (buffer_append(&reference->text, lab->answer.text.data, lab->answer.text.size) != AVO_OK)
-        return status_no_memory(error, "an answer", lab->answer.text.size);
+static avo_status keep_reference(const lab_answer *answer, lab_answer *reference,
+                                 avo_error *error) {
+    memcpy(reference->ids, answer->ids, answer->count * sizeof(int32_t));
+    reference->count = answer->count;
+    reference->logprob = answer->logprob;
+    if (buffer_append(&reference->text, answer->text.data, answer->text.size) != AVO_OK)
+        return status_no_memory(error, "an answer", answer->text.size);
     return AVO_OK;
 }
 
-static void note_quality(const lab *lab, const answer *reference) {
+static void note_quality(const lab *lab, const lab_answer *a, const lab_answer *reference) {
     lab_quality *quality = &lab->result->quality[lab->config];
-    const answer *a = &lab->answer;
     uint32_t longest = a->count > reference->count ? a->count : reference->count;
     for (uint32_t i = 0; i < longest; i++)
         quality->different +=
@@ -184,30 +161,18 @@ static void note_quality(const lab *lab, const answer *reference) {
     quality->logprob_tokens += a->count;
 }
 
-static avo_status take_answer(lab *lab, size_t number, uint32_t iteration, avo_error *error) {
+avo_status lab_take(lab *lab, const lab_taken *taken, avo_error *error) {
     const lab_options *options = lab->options;
-    question *question = &lab->questions[number];
-    avo_result given;
-    AVO_TRY(generate(lab, question, number, iteration, options->new_tokens, &given, error));
-    if (lab->config == 0 && iteration == 0)
-        AVO_TRY(keep_reference(lab, &question->reference, error));
-    lab_sample *sample =
-        &lab->result->sample[((size_t)lab->config * lab->result->categories + question->category) *
-                                 options->iterations +
-                             iteration];
-    uint32_t tokens = given.new_tokens > 0 ? given.new_tokens - 1 : 0;
-    size_t answer = ((size_t)lab->config * lab->question_count + number) * options->iterations;
-    lab->result->rate[answer + iteration] =
-        given.decode_seconds > 0 ? tokens / given.decode_seconds : 0;
-    sample->seconds += given.decode_seconds;
-    sample->tokens += tokens;
-    sample->drafted += given.drafted_tokens;
-    sample->accepted += given.accepted_tokens;
-    sample->resident_bytes += process_resident_bytes(); /* a sum, until all answers are in */
-    sample->answers++;
-    bool equal = answers_equal(&lab->answer, &question->reference);
-    sample->equal += equal;
-    note_quality(lab, &question->reference);
+    lab_question *question = &lab->questions[taken->number];
+    if (lab->config == 0 && taken->iteration == 0)
+        AVO_TRY(keep_reference(taken->answer, &question->reference, error));
+    size_t first =
+        ((size_t)lab->config * lab->question_count + taken->number) * options->iterations;
+    lab->result->rate[first + taken->iteration] =
+        taken->seconds > 0 ? taken->tokens / taken->seconds : 0;
+    bool equal = answers_equal(taken->answer, &question->reference);
+    lab_sample_at(lab, question->category, taken->iteration)->equal += equal;
+    note_quality(lab, taken->answer, &question->reference);
     const lab_config *config = &options->config[lab->config];
     if (equal || draft_policy_lossy(&config->policy))
         return AVO_OK;
@@ -215,10 +180,28 @@ static avo_status take_answer(lab *lab, size_t number, uint32_t iteration, avo_e
         char name[96];
         lab_config_name(config, name, sizeof(name));
         snprintf(lab->result->first_different, sizeof(lab->result->first_different),
-                 "%s, prompt %zu (%s), iteration %u", name, number + 1,
-                 options->prompts->item[number].category, iteration + 1);
+                 "%s, prompt %zu (%s), iteration %u", name, taken->number + 1,
+                 options->prompts->item[taken->number].category, taken->iteration + 1);
     }
     return AVO_OK;
+}
+
+static avo_status take_answer(lab *lab, size_t number, uint32_t iteration, avo_error *error) {
+    avo_result given;
+    AVO_TRY(generate(lab, number, iteration, lab->options->new_tokens, &given, error));
+    lab_taken taken = {.answer = &lab->answer,
+                       .number = number,
+                       .iteration = iteration,
+                       .seconds = given.decode_seconds,
+                       .tokens = given.new_tokens > 0 ? given.new_tokens - 1 : 0};
+    lab_sample *sample = lab_sample_at(lab, lab->questions[number].category, iteration);
+    sample->seconds += taken.seconds;
+    sample->tokens += taken.tokens;
+    sample->drafted += given.drafted_tokens;
+    sample->accepted += given.accepted_tokens;
+    sample->resident_bytes += process_resident_bytes(); /* a sum, until all answers are in */
+    sample->answers++;
+    return lab_take(lab, &taken, error);
 }
 
 /* ---- All of them ---- */
@@ -226,8 +209,12 @@ static avo_status take_answer(lab *lab, size_t number, uint32_t iteration, avo_e
 static avo_status run_all(lab *lab, avo_error *error) {
     const lab_options *options = lab->options;
     avo_result ignored;
-    AVO_TRY(generate(lab, &lab->questions[0], 0, 0, WARM_TOKENS, &ignored, error));
+    /* The first steps of an engine also prepare its draft heads. */
+    for (lab->config = 0; lab->config < options->configs; lab->config++)
+        AVO_TRY(generate(lab, 0, 0, WARM_TOKENS, &ignored, error));
     lab->counting = true;
+    if (options->clients > 0)
+        return lab_run_clients(lab, error);
     for (uint32_t iteration = 0; iteration < options->iterations; iteration++)
         for (size_t number = 0; number < lab->question_count; number++)
             for (uint32_t i = 0; i < options->configs; i++) {
@@ -241,7 +228,7 @@ static avo_status run_all(lab *lab, avo_error *error) {
 }
 
 /* Share of an answer's runs of tokens that occurred before in it. */
-static void count_runs(const answer *a, uint64_t *runs, uint64_t *repeated) {
+static void count_runs(const lab_answer *a, uint64_t *runs, uint64_t *repeated) {
     for (uint32_t i = 1; i + RUN_LENGTH <= a->count; i++) {
         bool found = false;
         for (uint32_t j = 0; j < i && !found; j++)
@@ -301,7 +288,7 @@ static avo_status encode(const lab *lab, const bench_prompt *prompt, int32_t *id
                         capacity, count, error);
 }
 
-static avo_status open_question(lab *lab, const bench_prompt *prompt, question *question,
+static avo_status open_question(lab *lab, const bench_prompt *prompt, lab_question *question,
                                 avo_error *error) {
     arena *arena = &lab->result->arena;
     size_t capacity = strlen(prompt->text) + TOKENS_SPARE;
@@ -310,7 +297,9 @@ static avo_status open_question(lab *lab, const bench_prompt *prompt, question *
     buffer_init(&question->reference.text, NULL, SIZE_MAX);
     if (question->ids == NULL || question->reference.ids == NULL)
         return status_no_memory(error, "a prompt", capacity * sizeof(int32_t));
-    AVO_TRY(find_category(lab->result, prompt->category, &question->category, error));
+    /* With clients, kinds of prompts are not measured apart. */
+    const char *category = lab->options->clients > 0 ? "all" : prompt->category;
+    AVO_TRY(find_category(lab->result, category, &question->category, error));
     AVO_TRY(encode(lab, prompt, question->ids, capacity, &question->count, error));
     if (question->count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "a prompt has no tokens");
@@ -323,11 +312,11 @@ static avo_status open_question(lab *lab, const bench_prompt *prompt, question *
 static avo_status open_questions(lab *lab, avo_error *error) {
     const bench_prompts *prompts = lab->options->prompts;
     arena *arena = &lab->result->arena;
-    lab->questions = arena_take_array(arena, prompts->count, sizeof(question));
+    lab->questions = arena_take_array(arena, prompts->count, sizeof(lab_question));
     lab->answer.ids = arena_take_array(arena, lab->options->new_tokens, sizeof(int32_t));
     if (lab->questions == NULL || lab->answer.ids == NULL)
-        return status_no_memory(error, "prompts", prompts->count * sizeof(question));
-    memset(lab->questions, 0, prompts->count * sizeof(question));
+        return status_no_memory(error, "prompts", prompts->count * sizeof(lab_question));
+    memset(lab->questions, 0, prompts->count * sizeof(lab_question));
     for (; lab->question_count < prompts->count; lab->question_count++) {
         size_t number = lab->question_count;
         avo_status status =
@@ -389,7 +378,7 @@ static avo_status open_engine(lab *lab, avo_error *error) {
     own.speculate = sources;
     own.draft_tokens = DRAFTS_MAX;
     own.context_max = (uint32_t)context;
-    own.sessions_max = 1;
+    own.sessions_max = options->clients > 0 ? options->clients : 1;
     own.rows_max = ROWS_MAX;
     AVO_TRY(avo_engine_open(lab->model, &own, &lab->engine, error));
     snprintf(lab->result->device, sizeof(lab->result->device), "%s",

@@ -2,6 +2,10 @@
  * the same prompts, in turn, so that all of them see the same drift of the machine's speed, and is
  * compared with K = 0, which drafts nothing.
  *
+ * With `clients` a configuration answers all prompts, so many at a time, before the next one does:
+ * then a sample counts all tokens and the time from the first request to the last answer, and there
+ * is nothing about single steps.
+ *
  * One engine serves all of them. Lossless configurations must give the bytes of K = 0. Earlier
  * answers (the source "corpus") are those of the same configuration and iteration: no answer is
  * drafted from itself. */
@@ -34,16 +38,19 @@ typedef struct lab_options {
     uint32_t new_tokens; /* of an answer, at most */
     float temperature;   /* of prompts that name none */
     uint64_t seed;
-    bool ignore_end; /* answers have new_tokens tokens */
-    bool raw;        /* without the chat template */
+    bool ignore_end;  /* answers have new_tokens tokens */
+    bool raw;         /* without the chat template */
+    uint32_t clients; /* answers at a time, through the scheduler; 0: one by one, without it */
     avo_engine_options engine;
     avo_progress_function progress; /* may be NULL; false ends it */
 } lab_options;
 
 /* Sums over the answers to one category of prompts, or to all, in one iteration. */
 typedef struct lab_sample {
-    double seconds;  /* from the first token of each answer to its end */
-    uint64_t tokens; /* in these: without the first one of each answer */
+    /* From the first token of each answer to its end, and tokens in that time: without the first
+     * one of each answer. With clients: of the whole iteration. */
+    double seconds;
+    uint64_t tokens;
     uint64_t drafted, accepted;
     uint64_t resident_bytes; /* of the process, mean over the answers */
     uint32_t answers, equal; /* to those of K = 0 */

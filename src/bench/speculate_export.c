@@ -118,6 +118,7 @@ avo_status lab_write_json(const char *model, const lab_options *options, const l
     json_writer w = json_writer_of(out);
     json_object_begin(&w);
     json_member_string(&w, "model", model);
+    json_member_u64(&w, "clients", options->clients);
     json_member_string(&w, "device", result->device);
     json_member_u64(&w, "threads", result->threads);
     json_member_u64(&w, "prompts", options->prompts->count);

@@ -283,7 +283,14 @@ static avo_status write_all(paper *p, const char *model) {
                           model, p->result->device, p->result->threads, o->prompts->count,
                           o->iterations, o->iterations == 1 ? "" : "s", o->new_tokens,
                           (double)o->temperature, p->result->seconds));
+    if (o->clients > 0)
+        AVO_TRY(buffer_format(p->out,
+                              "%u clients of one scheduler: tokens/s of all together, prompts "
+                              "included; median: of the rates of single answers\n",
+                              o->clients));
     AVO_TRY(write_main(p));
+    if (o->clients > 0)
+        return write_memory(p);
     AVO_TRY(write_categories(p));
     if (o->configs > 1) {
         AVO_TRY(write_medians(p));

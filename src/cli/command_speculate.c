@@ -9,10 +9,11 @@
 #define K_DEFAULT     "0,3,7,15"
 #define LIMIT_DEFAULT 2u /* prompts of each set */
 #define TOKENS_MAX    65536
+#define CLIENTS_MAX   256
 
 typedef struct speculate_flags {
     const char *k, *source, *policy, *controller, *prompts, *sets, *csv, *plot;
-    uint32_t iterations, limit, new_tokens;
+    uint32_t iterations, limit, new_tokens, clients;
     double temperature;
     uint64_t seed;
     bool ignore_end, raw, json;
@@ -38,6 +39,11 @@ static void make_specs(speculate_flags *f, option_table *table) {
          0, 0},
         {"iterations", 'i', OPTION_U32, &f->iterations, "N",
          "repetitions, for mean and standard deviation (default 3)", 1, LAB_ITERATIONS_MAX},
+        {"clients", 0, OPTION_U32, &f->clients, "N",
+         "so many answers at a time, through the scheduler (default: one by one, without it): "
+         "every "
+         "configuration answers all prompts in turn, and speed is that of all clients together",
+         1, CLIENTS_MAX},
         {"set", 0, OPTION_TEXT, &f->sets, "SET,…", "prompts: " BENCH_PROMPT_SETS " (default: all)",
          0, 0},
         {"prompts", 0, OPTION_TEXT, &f->prompts, "FILE",
@@ -155,6 +161,7 @@ static int measure(const speculate_flags *f, const char *model_name, const lab_c
                            .seed = f->seed,
                            .ignore_end = f->ignore_end,
                            .raw = f->raw,
+                           .clients = f->clients,
                            .engine = f->engine,
                            .progress = cli_progress};
     avo_status status = cli_model_open(model_name, &model, &error);
@@ -190,6 +197,13 @@ static int run(int argc, char **argv) {
         return exit_status;
     if (f.prompts != NULL && f.sets != NULL)
         return cli_usage(&command_speculate, "give --prompts or --set, not both");
+    if (f.clients > 0 && strcmp(f.policy, "exact") != 0)
+        return cli_usage(&command_speculate,
+                         "--clients: the scheduler has no lossy policies; leave --policy out");
+    if (f.clients > 0 && f.plot != NULL)
+        return cli_usage(&command_speculate,
+                         "--clients: pictures show single steps, which it does not measure; leave "
+                         "--plot out");
     if (lab_configs(f.k, f.source, f.controller, f.policy, config, &configs, &error) != AVO_OK)
         return cli_usage(&command_speculate, "%s", error.text);
     avo_status status = open_prompts(&f, &prompts, &error);
@@ -220,6 +234,7 @@ const cli_command command_speculate = {
                 "avocet speculate smollm2 --set editing,json -n 128 -i 5 --plot pictures\n"
                 "avocet speculate smollm2 --prompts question.jsonl --limit 1 -i 1 --json\n"
                 "avocet speculate smollm2 --set random --k 0,15 -i 10 --csv worst.csv\n"
+                "avocet speculate smollm2 --clients 16 --k 0,15 --limit 8 -n 96\n"
                 "avocet speculate smollm2 --policy exact,typical:0.3 --temperature 0.7",
     .run = run,
 };

@@ -14,6 +14,8 @@ typedef struct logit_loops {
     /* weights[i] = e^((score − highest) / temperature) */
     void (*weigh)(const float *scores, size_t count, float highest, float temperature,
                   float *weights);
+    /* Σ weights in eight sums, which are then added in order. */
+    double (*total)(const float *weights, uint32_t count);
     /* The highest and the lowest; false: some are NaN or +inf. */
     bool (*range)(const float *logits, uint32_t count, float *highest, float *lowest);
 } logit_loops;

@@ -239,7 +239,8 @@ static avo_status open_unit(draft_heads *own, const draft_heads_options *options
         head_program_options program = program_options(options, own->allocator, heads, views[i]);
         AVO_TRY(head_program_open(&program, programs[i], error));
     }
-    unit->pass_ns = (double)(heads->arena.used_bytes + heads->rest_bytes) / FIRST_BYTES_NS;
+    for (uint32_t i = 0; i < HEADS_PASSES; i++)
+        unit->pass_ns[i] = (double)(heads->arena.used_bytes + heads->rest_bytes) / FIRST_BYTES_NS;
     if (kind == HEADS_MEDUSA)
         return AVO_OK;
     return take(own, own->drafters, sizeof(head_rows), &unit->rows, error);

@@ -16,6 +16,15 @@
 #define HEADS_GATHER_ROWS 1024 /* of the output matrix, behind each of the first steps */
 #define HEADS_CONTEXT     1024 /* rows that layers keep K and V of; then they begin anew */
 
+/* Classes of passes: of 1, 2, up to 4, 8, 16 requests, and more. */
+#define HEADS_PASSES 6
+static inline uint32_t heads_pass_class(uint32_t requests) {
+    uint32_t class = 0;
+    while (class < HEADS_PASSES - 1 && requests > 1u << class)
+        class ++;
+    return class;
+}
+
 /* The taps of one drafter's newest rows. */
 typedef struct head_feed {
     uint64_t serial;     /* of the session whose steps it follows; 0: none */
@@ -35,7 +44,7 @@ typedef struct head_unit {
     head_program fuse, input, layers; /* Medusa: `input` has all states, `layers` the logits */
     head_program block[HEADS_BLOCKS_MAX], output[HEADS_MEDUSA_MAX]; /* of heads that have them */
     head_rows *rows;                                                /* [drafters]; NULL: Medusa */
-    double pass_ns; /* one row for each request, learned */
+    double pass_ns[HEADS_PASSES]; /* one row for each request, learned by their number */
 } head_unit;
 
 /* Rows of the pass at hand. */

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#define LEARN_RATE 0.1
+#define LEARN_RATE     0.1
+#define PASS_ERROR_MAX 3.0
 
 /* ---- Vectors ---- */
 
@@ -27,6 +28,19 @@ static void norm_vector(const float *x, const float *weight, float epsilon, size
     float factor = 1.0f / sqrtf(sum / (float)width + epsilon);
     for (i = 0; i < width; i++)
         out[i] = x[i] * factor * (weight != NULL ? weight[i] : 1.0f);
+}
+
+static float dot_product(const float *a, const float *b, size_t width) {
+    float sums[8] = {0}, sum = 0.0f;
+    size_t i = 0;
+    for (; i + 8 <= width; i += 8)
+        for (size_t lane = 0; lane < 8; lane++)
+            sums[lane] += a[i + lane] * b[i + lane];
+    for (; i < width; i++)
+        sum += a[i] * b[i];
+    for (size_t lane = 0; lane < 8; lane++)
+        sum += sums[lane];
+    return sum;
 }
 
 static void embed(const draft_heads *own, int32_t token, float *out) {
@@ -238,6 +252,17 @@ static batch_view layer_rows(const draft_heads *own, const head_unit *unit) {
     return view;
 }
 
+/* The likeliest tokens by output rows of few bits, of which the model's own rows choose one. */
+#define CANDIDATES 2
+
+/* The model's rows have more bits than those that the heads got of them. */
+static bool has_better_rows(const draft_heads *own, const head_unit *unit) {
+    const heads_config *config = &unit->heads->config;
+    return config->kind == HEADS_EAGLE && !config->output &&
+           unit->heads->layers.head.weight.type == QUANT_Q4_1 &&
+           own->target->model->view.head.weight.type != QUANT_Q4_1;
+}
+
 /* Logits of each request's last row. */
 static bool run_layers(draft_heads *own, const head_unit *unit) {
     head_batch *batch = &own->batch;
@@ -246,7 +271,7 @@ static bool run_layers(draft_heads *own, const head_unit *unit) {
     batch_view view = layer_rows(own, unit);
     view.logit_rows = batch->segments;
     view.logits_whole = own->whole;
-    view.top = 1;
+    view.top = has_better_rows(own, unit) ? CANDIDATES : 1;
     return head_program_run(&unit->layers, &view);
 }
 
@@ -288,13 +313,41 @@ static bool feed_rows(draft_heads *own, const head_unit *unit, draft_request *re
 
 /* ---- Drafts ---- */
 
-/* One more token of a draft; false: the heads are not sure of anything. */
-static bool take_token(head_unit *unit, draft_request *request, const logit_top *top) {
+/* Which of the candidates is the likeliest by the model's own rows, and its logit. `state`: the
+ * output of the layers' row. */
+static uint32_t choose_candidate(draft_heads *own, const head_unit *unit, const logit_top *top,
+                                 const float *state, double *logit) {
+    const model_view *view = &unit->heads->layers;
+    size_t width = own->width;
+    float *normed = own->batch.joined, *row = normed + width; /* the pass is over */
+    uint32_t best = 0;
+    if (view->final_norm.kind == NORM_RMS)
+        norm_vector(state, view->final_norm.weight, view->final_norm.epsilon, width, normed);
+    else
+        memcpy(normed, state, width * sizeof(*normed));
+    for (uint32_t i = 0; i < top->count && i < CANDIDATES; i++) {
+        weight_decode_row(&own->target->model->view.head.weight,
+                          (size_t)unit->heads->frequent[top->token[i]], row);
+        double sum = (double)dot_product(normed, row, width);
+        if (i > 0 && sum <= *logit)
+            continue;
+        *logit = sum;
+        best = i;
+    }
+    return best;
+}
+
+/* One more token of a draft; false: the heads are not sure of anything. `state` may be NULL. */
+static bool take_token(draft_heads *own, const head_unit *unit, draft_request *request,
+                       const logit_top *top, const float *state) {
     struct draft *out = request->draft;
     if (top->count == 0 || !(top->log_sum >= 0.0 && top->log_sum < 1e6))
         return false;
-    out->tokens[out->count] = unit->heads->frequent[top->token[0]];
-    out->grade[out->count] = draft_grade(expf((float)-top->log_sum));
+    double logit = (double)top->logit[0];
+    uint32_t best = state == NULL ? 0 : choose_candidate(own, unit, top, state, &logit);
+    double logprob = fmin(logit - (double)top->logit[0] - top->log_sum, 0.0);
+    out->tokens[out->count] = unit->heads->frequent[top->token[best]];
+    out->grade[out->count] = draft_grade(expf((float)logprob));
     out->count++;
     drafter_rate(request->drafter, out);
     return true;
@@ -308,15 +361,20 @@ static bool goes_on(const draft_request *request, double least) {
 }
 
 /* A draft for every request of the pass. */
-static bool take_tokens(head_unit *unit, const head_batch *batch, draft_request *requests,
+static bool take_tokens(draft_heads *own, const head_unit *unit, draft_request *requests,
                         double least) {
+    const head_batch *batch = &own->batch;
     const logit_top *top;
+    const float *states = NULL;
     avo_error error;
-    if (device_read_top(unit->layers.stream, &top, &error) != AVO_OK)
+    if (device_read_top(unit->layers.stream, &top, &error) != AVO_OK ||
+        (has_better_rows(own, unit) &&
+         device_read_tap(unit->layers.stream, 0, 0, batch->rows, &states, &error) != AVO_OK))
         return false;
     for (uint32_t i = 0; i < batch->segments; i++) {
         draft_request *request = &requests[batch->request[i]];
-        request->going = take_token(unit, request, &top[i]) && goes_on(request, least);
+        const float *state = states == NULL ? NULL : states + batch->logit_row[i] * own->width;
+        request->going = take_token(own, unit, request, &top[i], state) && goes_on(request, least);
     }
     return true;
 }
@@ -352,20 +410,24 @@ static bool add_next(draft_heads *own, const head_unit *unit, const draft_reques
     return batch->rows > 0;
 }
 
-static double pass_ns(const draft_heads *own, const head_unit *unit) {
-    return own->assumed_ns > 0 ? own->assumed_ns : unit->pass_ns;
+static double pass_ns(const draft_heads *own, const head_unit *unit, uint32_t requests) {
+    return own->assumed_ns > 0 ? own->assumed_ns : unit->pass_ns[heads_pass_class(requests)];
 }
 
-/* What a pass with one row for each request takes. */
+/* What a pass with one row for each request takes. One that was interrupted says little. */
 static void learn(head_unit *unit, const head_batch *batch, uint64_t begin_ns) {
     double taken = (double)(clock_now_ns() - begin_ns);
-    if (batch->rows == batch->segments)
-        unit->pass_ns += LEARN_RATE * (taken - unit->pass_ns);
+    double *learned = &unit->pass_ns[heads_pass_class(batch->segments)];
+    if (batch->rows != batch->segments)
+        return;
+    taken = taken < PASS_ERROR_MAX * *learned ? taken : PASS_ERROR_MAX * *learned;
+    *learned += LEARN_RATE * (taken - *learned);
 }
 
-static bool has_time(const draft_heads *own, const head_unit *unit, const draft_time *time,
-                     uint64_t end_ns) {
-    return time->left_ns == 0 || (double)clock_now_ns() + pass_ns(own, unit) < (double)end_ns;
+static bool has_time(const draft_heads *own, const head_unit *unit, uint32_t requests,
+                     const draft_time *time, uint64_t end_ns) {
+    return time->left_ns == 0 ||
+           (double)clock_now_ns() + pass_ns(own, unit, requests) < (double)end_ns;
 }
 
 static void propose_layers(draft_heads *own, head_unit *unit, draft_request *requests,
@@ -377,11 +439,12 @@ static void propose_layers(draft_heads *own, head_unit *unit, draft_request *req
     if (!run_layers(own, unit))
         return;
     keep_rows(own, unit, requests);
-    while (take_tokens(unit, batch, requests, least)) {
+    while (take_tokens(own, unit, requests, least)) {
         learn(unit, batch, begin);
         begin = clock_now_ns();
-        if (!has_time(own, unit, time, end_ns) || !add_next(own, unit, requests) ||
-            (is_eagle(unit) && !run_input(own, unit)) || !run_layers(own, unit))
+        if (!has_time(own, unit, own->batch.segments, time, end_ns) ||
+            !add_next(own, unit, requests) || (is_eagle(unit) && !run_input(own, unit)) ||
+            !run_layers(own, unit))
             return;
     }
 }
@@ -497,12 +560,13 @@ static const logit_top *run_output(const draft_heads *own, const head_program *p
 }
 
 /* Drafts of head `head` of every request that goes on. */
-static void take_head(head_unit *unit, const head_batch *batch, draft_request *requests,
+static void take_head(draft_heads *own, const head_unit *unit, draft_request *requests,
                       const logit_top *top, uint32_t first, uint32_t step) {
+    const head_batch *batch = &own->batch;
     for (uint32_t i = 0; i < batch->segments; i++) {
         draft_request *request = &requests[batch->request[i]];
         request->going = request->going && request->draft->count < request->most &&
-                         take_token(unit, request, &top[first + i * step]);
+                         take_token(own, unit, request, &top[first + i * step], NULL);
     }
 }
 
@@ -518,7 +582,7 @@ static void run_outputs(draft_heads *own, head_unit *unit, draft_request *reques
         const logit_top *top = run_output(own, &unit->output[head], batch->joined, count);
         if (top == NULL)
             return;
-        take_head(unit, batch, requests, top, 0, 1);
+        take_head(own, unit, requests, top, 0, 1);
     }
 }
 
@@ -535,7 +599,7 @@ static void propose_medusa(draft_heads *own, head_unit *unit, draft_request *req
     } else {
         const logit_top *top = run_output(own, &unit->layers, batch->x, batch->rows);
         for (uint32_t head = 0; top != NULL && head < heads; head++)
-            take_head(unit, batch, requests, top, head, heads);
+            take_head(own, unit, requests, top, head, heads);
     }
     batch->rows = count;
     learn(unit, batch, begin);
@@ -550,7 +614,7 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
     if (!heads_gather_more(unit->heads, HEADS_GATHER_ROWS))
         return; /* no drafts before all rows are there */
     /* As for a draft model: what the token before a draft must survive for the draft to pay. */
-    double least = draft_time_least(time, pass_ns(own, unit), count);
+    double least = draft_time_least(time, pass_ns(own, unit, count), count);
     uint64_t end_ns = clock_now_ns() + (uint64_t)time->left_ns;
     /* Rows of each request that the last pass has room for. */
     uint32_t left = count < own->rows_max ? own->rows_max / count : 1;
@@ -575,7 +639,7 @@ static void propose_unit(draft_heads *own, heads_kind kind, draft_request *reque
         else if (going)
             (void)add_rows(own, unit, &requests[i], i);
     }
-    if (own->batch.rows == 0 || !has_time(own, unit, time, end_ns))
+    if (own->batch.rows == 0 || !has_time(own, unit, own->batch.segments, time, end_ns))
         return;
     if (kind == HEADS_MEDUSA)
         propose_medusa(own, unit, requests);

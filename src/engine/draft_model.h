@@ -52,6 +52,7 @@ typedef struct draft_time {
     double token_ns; /* what a token of the target takes without drafts */
     double row_ns;   /* what a row more adds to a step of the target */
     double left_ns;  /* for computing drafts; 0: any time */
+    bool hopeless;   /* no draft pays, however sure: only those count that are always verified */
 } draft_time;
 
 /* What a draft must survive to pay, where a pass for `count` of them takes so long. */

@@ -134,6 +134,11 @@ void drafting_propose(const draft_sources *sources, draft_request *requests, uin
         draft_request *request = &requests[i];
         uint32_t limit = drafter_limit(request->drafter);
         request->most = request->most < limit ? request->most : limit;
+        request->draft->count = 0;
+        if (time->hopeless && !drafter_insists(request->drafter))
+            request->most = 0;
+        if (request->most == 0)
+            continue; /* what the timeline has new is read later */
         drafter_look(request->drafter, &request->timeline, request->most);
         force(request->sequence, request->drafter, request->most, request->draft);
     }
@@ -142,6 +147,8 @@ void drafting_propose(const draft_sources *sources, draft_request *requests, uin
     if (sources->heads != NULL && count > 0)
         draft_heads_propose(sources->heads, requests, count, time);
     for (uint32_t i = 0; i < count; i++) {
+        if (requests[i].most == 0)
+            continue;
         draft given = *requests[i].draft;
         drafter_propose(requests[i].drafter, &requests[i].timeline, &given, requests[i].most,
                         requests[i].draft);

@@ -202,8 +202,10 @@ static void propose(const generate_call *g, draft *draft) {
     step_load more = load;
     more.draft_rows++;
     double plain_ns = step_cost_of(&g->engine->cost, &load);
+    choose_limits limits = {.rows = request.most, .tokens = 1.0};
     draft_time time = {.token_ns = plain_ns,
-                       .row_ns = step_cost_of(&g->engine->cost, &more) - plain_ns};
+                       .row_ns = step_cost_of(&g->engine->cost, &more) - plain_ns,
+                       .hopeless = !choose_may_pay(&limits, &g->engine->cost, &load)};
     draft_sources sources = engine_drafts(g->engine);
     if (session->ring_window > 0)
         sources = (draft_sources){NULL, NULL};
@@ -212,7 +214,7 @@ static void propose(const generate_call *g, draft *draft) {
                         .most = draft->count,
                         .context = session->count,
                         .always = draft->always};
-    choose_limits limits = {.rows = draft->count, .tokens = 1.0};
+    limits.rows = draft->count;
     choose_drafts(&item, 1, &limits, &g->engine->cost, &load);
     draft->count = item.chosen;
 }

@@ -105,8 +105,11 @@ typedef struct avo_generation_record {
 _Static_assert(sizeof(avo_generation_record) == 96, "a generation record is 96 bytes");
 
 typedef struct avo_note {
-    text_view key, value; /* "name", "source", "license", "writer" */
+    text_view key, value; /* "name", "source", "license", "origin", "writer" */
 } avo_note;
+/* The note with the digest (source_digest) of the model that was packed, in hexadecimal digits. */
+#define AVO_ORIGIN_KEY   "origin"
+#define AVO_ORIGIN_BYTES 16
 
 /* ---- Reading what model_source does not hold ---- */
 
@@ -115,6 +118,9 @@ avo_header avo_source_header(const model_source *source);
 /* How many notes there are, and one of them. */
 uint32_t avo_source_note_count(const model_source *source);
 avo_note avo_source_note(const model_source *source, uint32_t index);
+/* The digest of the model that this file was packed from; 0: the file does not say. It is what the
+ * writer claims: good for finding files that go with a model, not for security. */
+uint64_t avo_source_origin(const model_source *source);
 
 /* Sums everything: sections, then tensors. The error names the first that differs. */
 AVO_MUST_USE avo_status avo_source_verify(const model_source *source,

@@ -285,6 +285,29 @@ avo_note avo_source_note(const model_source *source, uint32_t index) {
     return avo_notes_at(section_bytes(source, &header, AVO_NOTES), index);
 }
 
+/* Lower-case digits, as avocet pack writes them. */
+static bool read_digest(text_view text, uint64_t *digest) {
+    *digest = 0;
+    for (size_t i = 0; i < text.size; i++) {
+        char c = text.data[i];
+        bool letter = c >= 'a' && c <= 'f';
+        if (!letter && !(c >= '0' && c <= '9'))
+            return false;
+        *digest = *digest << 4 | (uint64_t)(letter ? c - 'a' + 10 : c - '0');
+    }
+    return text.size == AVO_ORIGIN_BYTES;
+}
+
+uint64_t avo_source_origin(const model_source *source) {
+    uint64_t digest;
+    for (uint32_t i = 0; i < avo_source_note_count(source); i++) {
+        avo_note note = avo_source_note(source, i);
+        if (text_is(note.key, AVO_ORIGIN_KEY) && read_digest(note.value, &digest))
+            return digest;
+    }
+    return 0;
+}
+
 /* ---- Sums on request ---- */
 
 #define VERIFY_PIECE ((size_t)4 << 20)

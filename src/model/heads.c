@@ -4,6 +4,7 @@
 
 #include "base/float_mode.h"
 #include "base/mathd.h"
+#include "formats/avo.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -49,17 +50,23 @@ static const char known_sha256[] =
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 static const char known_digest[] = "c04b32e534923261";
 
+static bool has_digest(uint64_t digest, const char *wanted) {
+    char text[17];
+    snprintf(text, sizeof(text), "%016" PRIx64, digest);
+    return strcmp(text, wanted) == 0;
+}
+
 bool heads_made_for(const heads_config *config, const avo_model *model) {
     const model_view *view = &model->view;
-    char digest[17];
+    const model_source *source = model->source;
     const char *wanted = config->base_digest;
     if (wanted[0] == '\0' && strcmp(config->base_sha256, known_sha256) == 0)
         wanted = known_digest;
     if (wanted[0] == '\0' || config->width != view->width || config->layers != view->layers ||
         config->vocabulary != view->vocabulary)
         return false;
-    snprintf(digest, sizeof(digest), "%016" PRIx64, source_digest(model->source));
-    return strcmp(digest, wanted) == 0;
+    uint64_t origin = source->format == SOURCE_AVO ? avo_source_origin(source) : 0;
+    return (origin != 0 && has_digest(origin, wanted)) || has_digest(source_digest(source), wanted);
 }
 
 /* ---- Views ---- */

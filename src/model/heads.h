@@ -91,8 +91,9 @@ struct avo_heads {
 /* The fields alone, of a file of any base model: for descriptions and for finding heads. */
 AVO_MUST_USE avo_status heads_config_read(const char *path, const avo_allocator *allocator,
                                           heads_config *config, avo_error *error);
-/* Whether heads were trained on this very model: by its digest (formats/source.h), which costs a
- * few kilobytes of every tensor, and not by base_sha256, for which all of its file would be read.
+/* Whether heads were trained on this very model, or on the one that a .avo was packed from: by its
+ * digest (formats/source.h), which costs a few kilobytes of every tensor, and not by base_sha256,
+ * for which all of its file would be read.
  * Heads of another model of the same shape can be used, too; they only guess worse. */
 bool heads_made_for(const heads_config *config, const avo_model *model);
 

@@ -7,6 +7,7 @@
 #include "pack/pack_int.h"
 #include "tokenizer/tokenizer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 const char *pack_type_name(pack_type type) {
@@ -137,14 +138,30 @@ static avo_status write_file(pack_list *list, avo_content *content, const char *
     return avo_writer_commit(writer, error);
 }
 
-#define NOTES_MAX 4
+#define NOTES_MAX 5
 
 static void add_note(avo_note *notes, uint32_t *count, const char *key, text_view value) {
     if (value.size > 0 && value.size < 4096)
         notes[(*count)++] = (avo_note){text_from(key), value};
 }
 
-static uint32_t fill_notes(const model_source *source, avo_note *notes) {
+/* Draft heads are found by the model that they were trained on. Other weights are another model. */
+static text_view origin_of(const model_source *source, const pack_options *options,
+                           char text[AVO_ORIGIN_BYTES + 1]) {
+    uint64_t digest = 0;
+    if (options->change != NULL)
+        return (text_view){"", 0};
+    if (source->format == SOURCE_AVO)
+        digest = avo_source_origin(source);
+    if (digest == 0)
+        digest = source_digest(source);
+    snprintf(text, AVO_ORIGIN_BYTES + 1, "%016" PRIx64, digest);
+    return text_from(text);
+}
+
+/* `origin` has room for the digest and outlives the notes. */
+static uint32_t fill_notes(const model_source *source, const pack_options *options,
+                           char origin[AVO_ORIGIN_BYTES + 1], avo_note *notes) {
     uint32_t count = 0;
     text_view license = {"", 0};
     const gguf_value *value =
@@ -158,6 +175,7 @@ static uint32_t fill_notes(const model_source *source, avo_note *notes) {
     /* Only the last part: where a model lay on somebody's disk is nobody's business. */
     add_note(notes, &count, "source", file_last_part(source->path));
     add_note(notes, &count, "license", license);
+    add_note(notes, &count, AVO_ORIGIN_KEY, origin_of(source, options, origin));
     add_note(notes, &count, "writer", TEXT_LITERAL("avocet " AVO_VERSION_TEXT));
     return count;
 }
@@ -183,6 +201,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
     arena arena;
     tokenizer *tokenizer = NULL;
     avo_note notes[NOTES_MAX];
+    char origin[AVO_ORIGIN_BYTES + 1];
     arena_init(&arena, options->allocator, PACK_LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
     model_config config = source->config;
@@ -190,7 +209,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
                            .generation = &source->generation,
                            .chat_template = source->chat_template,
                            .notes = notes,
-                           .note_count = fill_notes(source, notes)};
+                           .note_count = fill_notes(source, options, origin, notes)};
     avo_status status =
         pack_list_source(source, options->type, options->look_up, &list, &config.tied_head, error);
     AVO_THEN(status, pack_choose_named(options->tensors, &list, error));

@@ -8,6 +8,8 @@
  */
 #include "sample/sample_int.h"
 
+#include "base/checked.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -88,15 +90,24 @@ void candidates_top_k(candidate_set *set, uint32_t k) {
     set->count = kept;
 }
 
-void candidates_weigh(candidate_set *set, const logit_loops *loops, float highest,
-                      float temperature) {
-    loops->weigh(set->scores, set->count, highest, temperature, set->weights);
+void candidates_weigh(candidate_set *set, float highest, float temperature) {
+    set->loops->weigh(set->scores, set->count, highest, temperature, set->weights);
+}
+
+#define BLOCK 512 /* weights that are added in lanes; small enough to walk through one by one */
+
+static uint32_t block_size(const candidate_set *set, size_t first) {
+    return (uint32_t)size_min(set->count - first, BLOCK);
+}
+
+static double block_total(const candidate_set *set, size_t first) {
+    return set->loops->total(set->weights + first, block_size(set, first));
 }
 
 double candidates_total(const candidate_set *set) {
     double total = 0.0;
-    for (size_t i = 0; i < set->count; i++)
-        total += (double)set->weights[i];
+    for (size_t first = 0; first < set->count; first += BLOCK)
+        total += block_total(set, first);
     return total;
 }
 
@@ -164,19 +175,36 @@ void candidates_typical(candidate_set *set, float p, float highest, float temper
     set->count = kept;
 }
 
-int32_t candidates_pick(const candidate_set *set, double uniform) {
-    double target = uniform * candidates_total(set);
-    double sum = 0.0;
-    int32_t last = set->ids[0];
-    for (size_t i = 0; i < set->count; i++) {
+/* The place of the candidate at which the sum passes `target` behind `before`; of several with the
+ * same sum the first. Rounding may leave the target at the very end: then the last one with a
+ * weight. */
+static size_t pick_in_block(const candidate_set *set, size_t first, double before, double target) {
+    size_t end = first + block_size(set, first), last = first;
+    for (size_t i = first; i < end; i++) {
         if (set->weights[i] <= 0.0f)
             continue;
-        last = set->ids[i];
-        sum += (double)set->weights[i];
-        if (target < sum)
-            return last;
+        last = i;
+        before += (double)set->weights[i];
+        if (target < before)
+            break;
     }
-    return last; /* rounding left the target at the very end */
+    return last;
+}
+
+size_t candidates_pick(const candidate_set *set, double uniform) {
+    double target = uniform * candidates_total(set), before = 0.0, last_before = 0.0;
+    size_t last = 0;
+    for (size_t first = 0; first < set->count; first += BLOCK) {
+        double total = block_total(set, first);
+        if (total > 0.0) {
+            last = first;
+            last_before = before;
+        }
+        before += total;
+        if (target < before)
+            break;
+    }
+    return pick_in_block(set, last, last_before, target);
 }
 
 /* x = m·2^e with m in [√½, √2); log m = 2·artanh((m−1)/(m+1)) as its series, whose argument is at

@@ -14,19 +14,19 @@ typedef struct candidate_set {
     float *weights; /* e^((score − highest) / temperature): the likeliest has 1; after top-k */
     uint32_t *keys; /* scratch of the filters: the order they walk in */
     size_t count;
+    const logit_loops *loops;
 } candidate_set;
 
 /* Each removes candidates and keeps the order. Weights are valid from candidates_weigh on. */
 void candidates_top_k(candidate_set *set, uint32_t k);
-void candidates_weigh(candidate_set *set, const logit_loops *loops, float highest,
-                      float temperature);
+void candidates_weigh(candidate_set *set, float highest, float temperature);
 void candidates_top_p(candidate_set *set, float p);
 void candidates_min_p(candidate_set *set, float p);
 void candidates_typical(candidate_set *set, float p, float highest, float temperature);
-/* The sum of all weights. */
+/* The sum of all weights, block by block: candidates_pick walks the same blocks. */
 double candidates_total(const candidate_set *set);
-/* The token at `uniform`, in [0, 1), of the cumulated weights. */
-int32_t candidates_pick(const candidate_set *set, double uniform);
+/* The place of the candidate at `uniform`, in [0, 1), of the cumulated weights. */
+size_t candidates_pick(const candidate_set *set, double uniform);
 
 /* Natural logarithm of a positive finite number (NaN for any other), ours for the same bits with
  * every C library. */

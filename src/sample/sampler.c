@@ -160,6 +160,7 @@ static avo_status open_with(const candidate_set *set, const avo_sampling *option
         sampler->set = *set;
     else
         status = take_set(&sampler->arena, vocabulary, &sampler->set, error);
+    sampler->set.loops = sampler->loops;
     AVO_THEN(status, allocate(sampler, error));
     if (status != AVO_OK) {
         sampler_close(sampler);
@@ -303,13 +304,10 @@ static void apply_penalties(const sampler *sampler, float *scores) {
     }
 }
 
-/* Two passes that a compiler can run in lanes are faster than one that compares indices. */
-static int32_t highest_token(const float *scores, uint32_t vocabulary) {
-    float highest = -INFINITY;
-    for (uint32_t i = 0; i < vocabulary; i++)
-        highest = scores[i] > highest ? scores[i] : highest;
+/* The first token with this score. */
+static int32_t token_with(const float *scores, uint32_t vocabulary, float score) {
     uint32_t token = 0;
-    while (token + 1 < vocabulary && scores[token] != highest)
+    while (token + 1 < vocabulary && scores[token] != score)
         token++;
     return (int32_t)token;
 }
@@ -318,11 +316,27 @@ static int32_t highest_token(const float *scores, uint32_t vocabulary) {
 static int32_t draw_kept(sampler *sampler, float highest, uint64_t position) {
     const avo_sampling *options = &sampler->options;
     candidate_set *set = &sampler->set;
-    candidates_weigh(set, sampler->loops, highest, options->temperature);
+    candidates_weigh(set, highest, options->temperature);
     candidates_top_p(set, options->top_p);
     candidates_min_p(set, options->min_p);
     candidates_typical(set, options->typical_p, highest, options->temperature);
-    return candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
+    return set
+        ->ids[candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position))];
+}
+
+/* No filter takes a token away. */
+static bool keeps_all(const avo_sampling *options, uint32_t vocabulary) {
+    return (options->top_k == 0 || options->top_k >= vocabulary) && options->top_p >= 1.0f &&
+           options->min_p <= 0.0f && options->typical_p >= 1.0f;
+}
+
+/* One of all tokens: as draw_filtered does it, without a list of them. */
+static int32_t draw_whole(sampler *sampler, const float *logits, float highest, uint64_t position) {
+    const avo_sampling *options = &sampler->options;
+    candidate_set *set = &sampler->set;
+    set->count = sampler->vocabulary;
+    set->loops->weigh(logits, set->count, highest, options->temperature, set->weights);
+    return (int32_t)candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
 }
 
 /* Leaves out those that cannot be drawn; `all`: there are none. */
@@ -520,6 +534,48 @@ bool sampler_draw_allowed(sampler *sampler, const logit_top *top, uint64_t posit
     return true;
 }
 
+/* Bias, penalties and the grammar's mask on a copy of the logits; its highest score. */
+static avo_status change_scores(sampler *sampler, const float *logits, float *highest,
+                                avo_error *error) {
+    float *scores = sampler->set.scores, lowest;
+    memcpy(scores, logits, sampler->vocabulary * sizeof(*scores));
+    apply_bias(&sampler->options, scores);
+    if (sampler->penalises)
+        apply_penalties(sampler, scores);
+    if (sampler->allowed != NULL)
+        forbid_others(sampler, scores);
+    (void)sampler->loops->range(scores, sampler->vocabulary, highest, &lowest);
+    if (*highest > -INFINITY)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s",
+                       sampler->allowed != NULL
+                           ? "logit bias and penalties forbid every token that the grammar allows"
+                           : "logit bias and penalties forbid every token; allow at least one");
+}
+
+/* `highest` and `lowest` of the logits. */
+static avo_status choose(sampler *sampler, const float *logits, float highest, float lowest,
+                         uint64_t position, int32_t *token, avo_error *error) {
+    const avo_sampling *options = &sampler->options;
+    const uint32_t vocabulary = sampler->vocabulary;
+    bool changed = sampler->penalises || options->bias_count > 0 || sampler->allowed != NULL;
+    bool greedy = !(options->temperature > 0.0f), all = !changed && lowest > -INFINITY;
+    if (changed)
+        AVO_TRY(change_scores(sampler, logits, &highest, error));
+    if (greedy) {
+        *token = token_with(changed ? sampler->set.scores : logits, vocabulary, highest);
+        return AVO_OK;
+    }
+    if (all && keeps_all(options, vocabulary)) {
+        *token = draw_whole(sampler, logits, highest, position);
+        return AVO_OK;
+    }
+    if (!changed)
+        memcpy(sampler->set.scores, logits, vocabulary * sizeof(*logits));
+    *token = draw_filtered(sampler, highest, all, position);
+    return AVO_OK;
+}
+
 avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                         sample_choice *choice, avo_error *error) {
     return sampler_draw_found(sampler, logits, NULL, position, choice, error);
@@ -531,28 +587,8 @@ avo_status sampler_draw_found(sampler *sampler, const float *logits, const logit
     float highest_logit = 0.0f, lowest = 0.0f;
     AVO_TRY(check_logits(sampler, logits, &highest_logit, &lowest, error));
 
-    float *scores = sampler->set.scores;
-    memcpy(scores, logits, vocabulary * sizeof(*scores));
-    apply_bias(&sampler->options, scores);
-    if (sampler->penalises)
-        apply_penalties(sampler, scores);
-    if (sampler->allowed != NULL)
-        forbid_others(sampler, scores);
-    bool changed =
-        sampler->penalises || sampler->options.bias_count > 0 || sampler->allowed != NULL;
-    bool greedy = !(sampler->options.temperature > 0.0f);
-    int32_t token = changed || greedy ? highest_token(scores, vocabulary) : 0;
-    float highest = changed ? scores[token] : highest_logit;
-    if (!(highest > -INFINITY))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s",
-                           sampler->allowed != NULL
-                               ? "logit bias and penalties forbid every token that the grammar "
-                                 "allows"
-                               : "logit bias and penalties forbid every token; allow at least "
-                                 "one");
-    if (!greedy)
-        token = draw_filtered(sampler, highest, !changed && lowest > -INFINITY, position);
-
+    int32_t token;
+    AVO_TRY(choose(sampler, logits, highest_logit, lowest, position, &token, error));
     double log_total = found != NULL
                            ? found->log_sum
                            : sample_log(sampler->loops->sum(logits, vocabulary, highest_logit));

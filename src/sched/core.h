@@ -105,6 +105,7 @@ typedef struct sched_time {
     double token_ns; /* what a token of the step takes without drafts */
     double row_ns;   /* what one more row adds to the step */
     double left_ns;  /* of the target, beside the step; 0: there is no target */
+    bool hopeless; /* no draft would pay, however sure: only those count that are always verified */
 } sched_time;
 
 /* Running sequences are numbered 0…running_max − 1; a number is used again when its sequence ends.

@@ -369,10 +369,11 @@ static void plan_drafts(sched *sched, planning *planning) {
     sched_time time = {.token_ns = plain_ns / planning->logits,
                        .row_ns = step_cost_of(&sched->cost[planning->side], &more) - plain_ns,
                        .left_ns = target > 0 ? target - plain_ns : 0};
+    choose_limits limits = {.rows = rows, .step_ns_max = target, .tokens = planning->logits};
+    time.hopeless = !choose_may_pay(&limits, &sched->cost[planning->side], &planning->load);
     uint32_t count = ask_drafts(sched, rows, &time);
     if (count == 0)
         return;
-    choose_limits limits = {.rows = rows, .step_ns_max = target, .tokens = planning->logits};
     choose_drafts(sched->choices, count, &limits, &sched->cost[planning->side], &planning->load);
     reserve_drafts(sched, count, planning);
     give_drafts(sched, count, planning);

@@ -96,8 +96,10 @@ static void keep_drafts(running_request *running, sched_wish *wish) {
 static void memory_drafts(void *context, sched_wish *wishes, uint32_t count,
                           const sched_time *time) {
     avo_scheduler *s = context;
-    draft_time allowed = {
-        .token_ns = time->token_ns, .row_ns = time->row_ns, .left_ns = time->left_ns};
+    draft_time allowed = {.token_ns = time->token_ns,
+                          .row_ns = time->row_ns,
+                          .left_ns = time->left_ns,
+                          .hopeless = time->hopeless};
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < count; i++) {
         running_request *running = &s->running[wishes[i].sequence];

@@ -4,6 +4,8 @@
 
 #define WORTH_MIN  0.02f /* survival below which a row is not looked at */
 #define GAIN_LEAST 1.01  /* expected rate over that without drafts: estimates are not better */
+#define SURE       0.97  /* survival of drafts that nearly always are right */
+#define SURE_ROWS  48u   /* of a step that are looked at for them */
 
 void choose_load(step_load *load, uint32_t context, uint32_t number) {
     load->draft_rows++;
@@ -12,6 +14,19 @@ void choose_load(step_load *load, uint32_t context, uint32_t number) {
 
 static bool in_time(const choose_limits *limits, double ns) {
     return limits->step_ns_max == 0 || ns <= limits->step_ns_max;
+}
+
+bool choose_may_pay(const choose_limits *limits, const step_cost *cost, const step_load *load) {
+    step_load with = *load;
+    double tokens = limits->tokens, least = tokens / step_cost_of(cost, load) * GAIN_LEAST;
+    for (uint32_t rows = 0; rows < limits->rows && rows < SURE_ROWS; rows++) {
+        with.draft_rows++;
+        tokens += SURE;
+        double ns = step_cost_of(cost, &with);
+        if (in_time(limits, ns) && tokens / ns > least)
+            return true;
+    }
+    return false;
 }
 
 /* The item whose next row is likeliest; NULL: none is left. */

@@ -29,6 +29,10 @@ typedef struct choose_limits {
 void choose_drafts(choose_item *items, uint32_t count, const choose_limits *limits,
                    const step_cost *cost, const step_load *load);
 
+/* Whether any number of draft rows would raise the rate if nearly all of them were right. Where
+ * none would, nobody need look for drafts. */
+bool choose_may_pay(const choose_limits *limits, const step_cost *cost, const step_load *load);
+
 /* Adds the draft row number `number` (from 0) of a sequence to a load. */
 void choose_load(step_load *load, uint32_t context, uint32_t number);
 

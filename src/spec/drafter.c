@@ -8,11 +8,13 @@
 
 #include <string.h>
 
-#define MODEL_FADE         0.9f
-#define MODEL_SHARED_FADE  0.98f
-#define MODEL_RATE_FIRST   0.6f
-#define MODEL_PATIENCE     8 /* steps before drafts that did not pay are computed again */
-#define MODEL_PATIENCE_MAX 512
+#define MODEL_FADE        0.9f  /* a sequence remembers about 10 drafts of models */
+#define MODEL_SHARED_FADE 0.98f /* all of like temperatures together about 50 */
+#define MODEL_PRIOR_COUNT 12.0f /* observations that the first guess is worth */
+/* Where computed drafts do not pay they are tried now and then, of all sequences together in this
+ * part of the time. */
+#define PROBE_SHARE 0.004
+#define PROBE_COST  2.0 /* of what pays for a draft: a try also reads what was left out before */
 #define MODEL_COST_MAX                                                                             \
     0.7f /* of a step: a dearer draft gains too little even where all are right */
 #define LOOKUP_GAIN_ENOUGH 1.0f /* drafts that lookups get accepted in a step, for nothing */
@@ -30,7 +32,8 @@ typedef struct shadow {
 /* What sequences of like temperatures have in common. */
 typedef struct shared_record {
     record record;
-    float model_rate; /* where the next sequence begins */
+    record_cell model;  /* first tokens of computed drafts: where the next sequence begins */
+    double probe_saved; /* for the next try of a draft that does not pay; 1: the time of a token */
 } shared_record;
 
 struct drafter {
@@ -53,7 +56,7 @@ struct drafter {
     bool looked;                     /* they were asked */
     bool readable;                   /* the whole timeline was read */
     bool model_behind;
-    uint32_t model_idle, model_patience; /* steps without one, and how many before the next try */
+    bool model_hit; /* the first token of the last computed draft was right */
 };
 
 struct speculation {
@@ -104,9 +107,12 @@ static avo_status open_drafter(speculation *shared, drafter *drafter, avo_error 
 static avo_status open_parts(speculation *shared, avo_error *error) {
     const speculation_options *options = &shared->options;
     size_t count = options->drafters;
+    /* Heads of SmolLM2 on its own answers (docs/heads.md); above 1 nearly anything may come. */
+    static const float model_prior[TEMPERATURES] = {.6f, .48f, .2f};
     for (uint32_t i = 0; i < TEMPERATURES; i++) {
         record_begin(&shared->records[i].record);
-        shared->records[i].model_rate = MODEL_RATE_FIRST;
+        shared->records[i].model =
+            (record_cell){MODEL_PRIOR_COUNT * model_prior[i], MODEL_PRIOR_COUNT};
     }
     shared->drafters = allocator_take_array(shared->allocator, count, sizeof(drafter));
     if (shared->drafters == NULL)
@@ -182,13 +188,13 @@ drafter *drafter_take(speculation *shared, const drafter_options *options) {
         drafter->key = options->key;
         drafter->position = 0;
         drafter->shared_record = &shared->records[temperature_class(options->temperature)];
-        drafter->model_rate = drafter->shared_record->model_rate;
+        drafter->model_rate =
+            drafter->shared_record->model.right / drafter->shared_record->model.asked;
         drafter->lookup_gain = 0;
         drafter->looked = false;
         drafter->found.count = 0;
         drafter->model_behind = false;
-        drafter->model_idle = 0;
-        drafter->model_patience = MODEL_PATIENCE;
+        drafter->model_hit = false;
         controller_begin(&drafter->controller, shared->options.controller, most);
         record_clear(&drafter->own);
         drafter->passage.active = false;
@@ -227,12 +233,30 @@ bool drafter_decides(const drafter *drafter) {
     return controller_decides(&drafter->controller);
 }
 
+bool drafter_insists(const drafter *drafter) {
+    return drafter_decides(drafter) ||
+           (drafter->shared->custom != NULL && has(drafter->kinds, DRAFT_CUSTOM));
+}
+
 /* Tokens that a model's draft is expected to add to those of the lookup at hand. */
 static double model_gain(const drafter *drafter) {
     double rate = (double)drafter->model_rate, found = 0;
     if (drafter->found.count > 0 && drafter->found.kind != DRAFT_CUSTOM)
         found = (double)draft_worth(&drafter->found);
     return rate * (1 + rate * (1 + rate)) - found;
+}
+
+/* A draft that does not pay is tried where enough time was saved for it, or the last one was right
+ * after all. */
+static bool may_probe(drafter *drafter, double least) {
+    double *saved = &drafter->shared_record->probe_saved, cost = PROBE_COST * least;
+    bool hit = drafter->model_hit;
+    drafter->model_hit = false;
+    *saved += PROBE_SHARE;
+    if (!hit && *saved < cost)
+        return false;
+    *saved -= hit ? 0 : cost;
+    return true;
 }
 
 bool drafter_try_model(drafter *drafter, double least) {
@@ -246,16 +270,7 @@ bool drafter_try_model(drafter *drafter, double least) {
         drafter->model_behind = false;
         return true;
     }
-    if ((double)drafter->model_rate > least) {
-        drafter->model_patience = MODEL_PATIENCE;
-        return true;
-    }
-    if (++drafter->model_idle < drafter->model_patience)
-        return false;
-    drafter->model_idle = 0;
-    if (drafter->model_patience < MODEL_PATIENCE_MAX)
-        drafter->model_patience *= 2;
-    return true;
+    return (double)drafter->model_rate > least || may_probe(drafter, least);
 }
 
 bool drafter_goes_on(const drafter *drafter, double survival, double least) {
@@ -270,9 +285,11 @@ void drafter_model_behind(drafter *drafter) {
 
 /* How often the first token of what a model computed was right, here and everywhere. */
 static void note_model(drafter *drafter, bool right) {
-    float *all = &drafter->shared_record->model_rate;
+    record_cell *all = &drafter->shared_record->model;
     drafter->model_rate = MODEL_FADE * drafter->model_rate + (right ? 1 - MODEL_FADE : 0);
-    *all = MODEL_SHARED_FADE * *all + (right ? 1 - MODEL_SHARED_FADE : 0);
+    drafter->model_hit = right;
+    all->asked = all->asked * MODEL_SHARED_FADE + 1.0f;
+    all->right = all->right * MODEL_SHARED_FADE + (right ? 1.0f : 0.0f);
 }
 
 /* The token that came where a proposal said what would come. */

@@ -75,10 +75,13 @@ void drafter_rate(const drafter *drafter, draft *draft);
 uint32_t drafter_limit(const drafter *drafter);
 /* Its controller is a rule without costs, which verifies what there is. */
 bool drafter_decides(const drafter *drafter);
+/* Its drafts are verified whatever rows cost: such a controller decides, or a source of the
+ * program's own drafts. */
+bool drafter_insists(const drafter *drafter);
 /* Asked once for each step: whether a model should draft. Not where `least`, the survival that pays
  * for a draft, is out of reach, lookups do well, or the one at hand is expected to give about as
  * much. Else it should while the first token of its drafts was right more often than `least`; where
- * it was not, it is tried now and then, ever more rarely. */
+ * it was not, it is tried now and then: all tries together take half a percent of the time. */
 bool drafter_try_model(drafter *drafter, double least);
 /* Whether a draft that a model computes should have one more token: the last one survives with this
  * probability, and the next one is right about as often as the first tokens of drafts. */

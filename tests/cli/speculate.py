@@ -91,6 +91,31 @@ class Speculate(unittest.TestCase):
         self.assertEqual(times, sorted(times))
         self.assertGreater(found["memory"][-1]["resident_bytes"], 1 << 20)
 
+    def test_clients(self):
+        flags = ("--k", "0,4", "--source", "suffix", "--controller", "cost,fixed", "--clients", "2",
+                 "--temperature", "0.8")
+        found = self.good(*flags)
+        self.assertIn("2 clients of one scheduler", found)
+        self.assertNotIn("Time of a step", found)
+        table = found.split("All prompts")[1].split("\n\n")[0].splitlines()[1:]
+        self.assertEqual([row.split()[-1] for row in table[2:]], ["100.0"] * 3)
+        found = json.loads(self.good(*flags, "--json"))
+        self.assertEqual((found["clients"], found["different_answers"]), (2, 0))
+        base, cost, fixed = found["configurations"]
+        self.assertEqual((base["controller"], cost["controller"], fixed["controller"]),
+                         (None, "cost", "fixed"))
+        self.assertIsNotNone(fixed["acceptance"]["mean"], "drafts were verified")
+        self.assertGreater(fixed["speedup_median"], 0)
+        path = self.path / "clients.csv"
+        self.good(*flags, "--csv", path)
+        for row in csv.DictReader(path.open()):
+            self.assertEqual((row["answers"], row["equal_answers"], int(row["tokens"])),
+                             ("3", "3", 3 * 24))
+        self.assertIn("lossy", self.refuse("--clients", "2", "--policy", "top-k:4"))
+        self.assertIn("--plot", self.refuse("--clients", "2", "--plot", self.path / "x"))
+        self.refuse("--clients", "0")
+        self.refuse("--clients", "257")
+
     def test_csv(self):
         path = self.path / "out.csv"
         self.good("--k", "0,3", "--source", "suffix+corpus", "--csv", path)

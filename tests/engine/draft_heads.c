@@ -2,11 +2,14 @@
  * other projects included, on every device, and inside the engine. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "base/random.h"
 #include "engine/draft_heads_int.h"
 #include "engine/drafting.h"
 #include "model/heads_import.h"
+#include "support/heads.h"
 #include "support/models.h"
 #include "support/npy.h"
+#include "support/tiny_model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -81,12 +84,8 @@ static bool must_be_refused(const char *name, const char *device) {
     return wide && strncmp(device, "cuda", 4) == 0;
 }
 
-/* false: refused, as it must be; nothing is open. */
-static bool bench_open(bench *b, const char *name, const char *device) {
-    *b = (bench){0};
-    assert_ok_error(avo_model_open(test_fixture_path("models/smollm2"), NULL, &b->model, &b->error),
-                    &b->error);
-    heads_open(b, name);
+/* An engine for the model and the heads; its status. */
+static avo_status open_engine(bench *b, const char *device) {
     const avo_heads *list[] = {b->heads};
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
@@ -96,15 +95,10 @@ static bool bench_open(bench *b, const char *name, const char *device) {
     options.draft_controller = "fixed";
     options.draft_heads = list;
     options.draft_heads_count = 1;
-    avo_status status = avo_engine_open(b->model, &options, &b->engine, &b->error);
-    if (must_be_refused(name, device)) {
-        assert_int_equal(status, AVO_ERROR_UNSUPPORTED);
-        assert_non_null(strstr(b->error.text, "the first layer's attention sees more"));
-        avo_heads_close(b->heads);
-        avo_model_close(b->model);
-        return false;
-    }
-    assert_ok_error(status, &b->error);
+    return avo_engine_open(b->model, &options, &b->engine, &b->error);
+}
+
+static void take_drafter(bench *b) {
     assert_ok_error(avo_session_open(b->engine, NULL, &b->session, &b->error), &b->error);
     avo_request request = AVO_REQUEST_INIT;
     const avo_sampling sampling = AVO_SAMPLING_INIT;
@@ -113,6 +107,36 @@ static bool bench_open(bench *b, const char *name, const char *device) {
     assert_non_null(b->drafter);
     b->sequence.session = b->session;
     b->engine->draft_heads->whole = true;
+}
+
+/* Random EAGLE layers of a random model whose width is a multiple of 32: output rows are rounded.
+ */
+static void bench_open_tiny(bench *b, uint64_t seed) {
+    *b = (bench){0};
+    assert_ok_error(
+        avo_model_open(tiny_model_write(test_scratch_folder(), seed), NULL, &b->model, &b->error),
+        &b->error);
+    b->heads = test_heads_make(b->model, HEADS_EAGLE, seed);
+    assert_ok_error(open_engine(b, test_device("ref")), &b->error);
+    take_drafter(b);
+}
+
+/* false: refused, as it must be; nothing is open. */
+static bool bench_open(bench *b, const char *name, const char *device) {
+    *b = (bench){0};
+    assert_ok_error(avo_model_open(test_fixture_path("models/smollm2"), NULL, &b->model, &b->error),
+                    &b->error);
+    heads_open(b, name);
+    avo_status status = open_engine(b, device);
+    if (must_be_refused(name, device)) {
+        assert_int_equal(status, AVO_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(b->error.text, "the first layer's attention sees more"));
+        avo_heads_close(b->heads);
+        avo_model_close(b->model);
+        return false;
+    }
+    assert_ok_error(status, &b->error);
+    take_drafter(b);
     return true;
 }
 
@@ -323,9 +347,58 @@ static void answers_stay_the_same(void **state) {
         }
 }
 
+/* ---- The model's own rows ---- */
+
+/* Σ norm(state) · row of the model's output matrix. */
+static double own_logit(const bench *b, const float *state, int32_t token) {
+    const norm_view *norm = &b->heads->layers.final_norm;
+    uint32_t width = b->model->view.width;
+    double square = 0, sum = 0;
+    float *row = malloc(width * sizeof(float));
+    for (uint32_t k = 0; k < width; k++)
+        square += (double)state[k] * (double)state[k];
+    double factor = 1 / sqrt(square / width + (double)norm->epsilon);
+    weight_decode_row(&b->model->view.head.weight, (size_t)token, row);
+    for (uint32_t k = 0; k < width; k++)
+        sum += (double)state[k] * factor * (double)norm->weight[k] * (double)row[k];
+    free(row);
+    return sum;
+}
+
+/* Rows of the heads are rounded to 4 bits: of the two likeliest tokens by these, the draft is the
+ * one that the model's own rows prefer. */
+static void the_models_own_rows_choose(void **state) {
+    (void)state;
+    uint32_t other = 0;
+    bench b;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        bench_open_tiny(&b, seed);
+        draft_heads *own = b.engine->draft_heads;
+        head_unit *unit = &own->unit[HEADS_EAGLE];
+        assert_int_equal(b.heads->layers.head.weight.type, QUANT_Q4_1);
+        for (uint32_t i = 0; i < TOKENS * own->taps * own->width; i++)
+            own->ring[i] = (float)(random_at(seed, 3, i).words[0] % 2001) * 1e-3f - 1.0f;
+        own->feed[0].begin = 0;
+        own->feed[0].end = TOKENS - 1;
+        propose(&b, TOKENS, 1);
+        assert_int_equal(b.draft.count, 1);
+        const logit_top *top;
+        const float *states;
+        assert_ok(device_read_top(unit->layers.stream, &top, &b.error));
+        assert_ok(device_read_tap(unit->layers.stream, 0, 0, own->batch.rows, &states, &b.error));
+        const float *last = states + (size_t)own->batch.logit_row[0] * own->width;
+        int32_t first = b.heads->frequent[top->token[0]], second = b.heads->frequent[top->token[1]];
+        bool better = own_logit(&b, last, second) > own_logit(&b, last, first);
+        assert_int_equal(b.draft.tokens[0], better ? second : first);
+        other += better;
+        bench_close(&b);
+    }
+    assert_in_range(other, 1, 30);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_of_pytorch),
-                                       cmocka_unit_test(steps_leave_taps),
-                                       cmocka_unit_test(answers_stay_the_same)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_models_own_rows_choose), cmocka_unit_test(logits_are_those_of_pytorch),
+        cmocka_unit_test(steps_leave_taps), cmocka_unit_test(answers_stay_the_same)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

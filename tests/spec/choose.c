@@ -123,12 +123,42 @@ static void no_other_choice_is_better(void **state) {
     assert_true(drafted > 1000);
 }
 
+/* Where even sure drafts would not pay, the choice takes none; where they would, it takes some. */
+static void hopeless_costs_are_seen_before_anybody_drafts(void **state) {
+    (void)state;
+    float sure[12];
+    uint32_t hopeless = 0;
+    for (uint32_t j = 0; j < 12; j++)
+        sure[j] = .97f;
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        uint32_t decoding = 1 + random_at(seed, 9, 0).words[0] % 16, last = 1;
+        step_cost_point points[5] = {{1, 1e6}, {4, 1e6}, {16, 1e6}, {20, 1e6}, {48, 1e6}};
+        for (uint32_t i = 1; i < 5; last = points[i++].rows)
+            points[i].ns = points[i - 1].ns +
+                           (points[i].rows - last) *
+                               (double)(random_at(seed, 2, i).words[0] % (i < 2 ? 150000 : 600000));
+        step_cost cost = {.adapter = 0};
+        step_cost_fit(&cost, points, 5);
+        const step_load load = {.decode_rows = decoding};
+        choose_limits limits = {.rows = 12, .tokens = decoding};
+        if (seed % 3 == 0)
+            limits.step_ns_max = step_cost_of(&cost, &load) + 4e5;
+        choose_item item = {.survival = sure, .most = 12};
+        choose_drafts(&item, 1, &limits, &cost, &load);
+        bool may = choose_may_pay(&limits, &cost, &load);
+        assert_int_equal(may, item.chosen > 0);
+        hopeless += !may;
+    }
+    assert_in_range(hopeless, 300, 2700);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(likely_drafts_are_taken_and_unlikely_ones_are_not),
         cmocka_unit_test(an_expensive_row_before_cheap_ones_is_not_the_end),
         cmocka_unit_test(time_counts),
         cmocka_unit_test(no_other_choice_is_better),
+        cmocka_unit_test(hopeless_costs_are_seen_before_anybody_drafts),
     };
     return cmocka_run_group_tests_name("spec/choose", tests, NULL, NULL);
 }
