@@ -8,6 +8,7 @@
 
 #include <pcre2.h>
 
+#define HEAP_FAILED 121 /* PCRE2_ERROR_HEAP_FAILED, which not every version names */
 #define MATCH_LIMIT 1000000u /* calls of the matcher; far more than any filter of lm-eval needs */
 
 struct eval_pattern {
@@ -40,6 +41,8 @@ static avo_status compile(eval_pattern *pattern, text_view source, avo_error *er
         pcre2_compile((PCRE2_SPTR)source.data, source.size,
                       PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     pcre2_compile_context_free(context);
+    if (pattern->code == NULL && (code == PCRE2_ERROR_NOMEMORY || code == HEAP_FAILED))
+        return status_no_memory(error, "a pattern", source.size);
     if (pattern->code == NULL) {
         PCRE2_UCHAR text[120];
         pcre2_get_error_message(code, text, sizeof(text));

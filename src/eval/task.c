@@ -119,7 +119,8 @@ static avo_status open_template(const reader *r, const json_value *at, const cha
     buffer_free(&text);
     template->key = key;
     if (status != AVO_OK)
-        return status_prefix(r->error, status, "%s:%u: \"%s\"", r->label, at->line, key);
+        return status_prefix(r->error, status == AVO_ERROR_TEMPLATE ? AVO_ERROR_FORMAT : status,
+                             "%s:%u: \"%s\"", r->label, at->line, key);
     return AVO_OK;
 }
 
@@ -194,6 +195,7 @@ static avo_status read_filters(const reader *r) {
         const json_value *item = &array->array.items[i];
         task_filter *filter = &task->filter[i];
         task->filters = (uint32_t)i + 1;
+        filter->name = (text_view){NULL, 0};
         AVO_TRY(check_keys(r, item, "a filter", known, 2));
         AVO_TRY(read_name(r, item, "a filter", &filter->name));
         for (size_t k = 0; k < i; k++)
