@@ -128,9 +128,8 @@ static int print(const eval_jobs *jobs, const char *model_name) {
 }
 
 static int run_tasks(const eval_flags *flags, const char *names, const char *model_name) {
-    static eval_jobs jobs; /* large */
     avo_error error = {0};
-    jobs = (eval_jobs){.flags = flags, .begin_ns = clock_now_ns()};
+    eval_jobs jobs = {.flags = flags, .begin_ns = clock_now_ns()};
     cli_interrupt_catch();
     avo_status status = open_jobs(&jobs, names, &error);
     AVO_THEN(status, eval_jobs_run(&jobs, model_name, false, &error));
@@ -216,7 +215,7 @@ const cli_command command_eval_task = {
              "TASK is one of those that `avocet eval tasks` lists, or a file that ends in .json\n"
              "(docs/evals.md says how to write one). Prompts, scores and their names are those of\n"
              "lm-eval. No data comes with the program.",
-    .examples = "avocet eval arc_easy smollm2 --data ../shared/data/eval\n"
+    .examples = "avocet eval arc_easy smollm2 --data evals --limit 200\n"
                 "avocet eval gsm8k smollm2 --data gsm8k/test.jsonl --shots gsm8k/train.jsonl\n"
                 "avocet eval arc_easy,piqa small.avo --against ./original --data evals --json\n"
                 "avocet eval my-task.json smollm2 --data my.jsonl --samples out.jsonl --resume",

@@ -8,7 +8,7 @@
 
 #include <pcre2.h>
 
-#define HEAP_FAILED 121 /* PCRE2_ERROR_HEAP_FAILED, which not every version names */
+#define HEAP_FAILED 121      /* PCRE2_ERROR_HEAP_FAILED, which not every version names */
 #define MATCH_LIMIT 1000000u /* calls of the matcher; far more than any filter of lm-eval needs */
 
 struct eval_pattern {

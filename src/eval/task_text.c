@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define RENDER_STEPS_MAX 1000000
+#define RENDER_STEPS_MAX 200000
 
 /* The document's fields, and the answer where there is one. */
 static avo_status with_response(arena *arena, const json_value *document, const text_view *response,

@@ -1,5 +1,5 @@
-"""`avocet eval TASK` as a command: data files, results, samples, resuming, comparing, refusals. That
-the scores are right is the business of tests/eval."""
+"""`avocet eval TASK` as a command: data files, results, samples, resuming, comparing, refusals.
+That the scores are right is the business of tests/eval."""
 import gzip
 import json
 import os

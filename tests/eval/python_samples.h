@@ -1,4 +1,7 @@
 /* Rows of tests/eval/task.c, by CPython 3.11: seed, population, count, three samples. */
+#ifndef AVO_EVAL_PYTHON_SAMPLES_H
+#define AVO_EVAL_PYTHON_SAMPLES_H
+
 {1234u,
  7473u,
  5,
@@ -69,3 +72,5 @@
      {{2166296868u, 2220160828u, 1153647273u, 2850991874u},
       {3976222944u, 117802120u, 2280452553u, 3257480346u},
       {3513130008u, 3583148323u, 3378561057u, 4106636376u}}},
+
+#endif

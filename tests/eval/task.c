@@ -26,75 +26,76 @@ static void refuses(const char *json, avo_status status, const char *part) {
                  error.text);
 }
 
+static const struct {
+    const char *json, *part;
+} wrong_tasks[] = {
+    {"", "t.json"},
+    {"[]", "t.json:1: a task must be an object, found"},
+    {"{}", "the \"name\" of a task must have 1 to 64 characters"},
+    {"{\"name\":\"a b\"}", "\"name\" may have letters, digits"},
+    {"{\"name\":1}", "t.json: name (line 1)"},
+    {"{\"name\":\"t\"}", "\"kind\" must be \"choice\", \"continuation\" or \"generate\""},
+    {"{\"name\":\"t\",\"kind\":\"magic\"}", "\"kind\" must be"},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\n\"frob\":1}", "t.json:2: unknown key \"frob\""},
+    {"{\"name\":\"t\",\"kind\":\"choice\"}", "\"prompt\" is missing"},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":1}", "\"prompt\" must be a string"},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"{{\"}", "\"prompt\": "},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\"}", "\"choices\" is missing"},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\",\"choices\":[\"a\"]}",
+     "\"choices\" has 1 items, must have 2 to 64"},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\",\"choices\":[\"a\",2]}",
+     "\"choices\" must hold strings"},
+    {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\",\"choices\":{}}",
+     "\"choices\" must be an array"},
+    {"{\"name\":\"t\",\"kind\":\"continuation\",\"prompt\":\"p\"}", "\"target\" is missing"},
+    {"{" CHOICE ",\"stop\":[\"a\"]}", "\"stop\" belongs to tasks of kind \"generate\""},
+    {"{" CHOICE ",\"max_tokens\":3}", "\"max_tokens\" belongs to tasks of kind"},
+    {"{" CHOICE ",\"filters\":[]}", "\"filters\" belongs to tasks of kind"},
+    {"{" GENERATE ",\"choices\":[\"a\",\"b\"]}", "\"choices\" belongs to tasks of kind"},
+    {"{" GENERATE ",\"stop\":[\"\"]}", "\"stop\" must hold strings that are not empty"},
+    {"{" GENERATE ",\"stop\":\"a\"}", "\"stop\" must be an array"},
+    {"{" GENERATE ",\"max_tokens\":0}", "max_tokens (line 1) is 0, must be 1 to 65536"},
+    {"{" GENERATE ",\"version\":\"x\"}", "t.json: version"},
+    {"{" GENERATE ",\"metrics\":[\"acc\"]}", "may be \"exact_match\" and \"pass@1\""},
+    {"{" GENERATE ",\"metrics\":[]}", "\"metrics\" has 0 items"},
+    {"{" CHOICE ",\"metrics\":[\"acc\",\"acc\"]}", "names a metric twice"},
+    {"{" GENERATE ",\"metrics\":[\"pass@1\"]}", "\"program\" is missing"},
+    {"{" GENERATE ",\"program\":\"p\"}", "\"program\" needs the metric pass@1"},
+    {"{" GENERATE ",\"filters\":[{\"steps\":[]}]}", "the \"name\" of a filter"},
+    {"{" GENERATE ",\"filters\":[{\"name\":\"f\"},{\"name\":\"f\"}]}", "is that of another filter"},
+    {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"step\":[]}]}", "unknown key \"step\""},
+    {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{}]}]}",
+     "needs one of \"regex\", \"before\" and \"strip\""},
+    {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{\"regex\":\"a\","
+     "\"strip\":true}]}]}",
+     "needs one of"},
+    {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{\"regex\":\"(\"}]}]}",
+     "the pattern \"(\" is wrong"},
+    {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{\"regex\":\"a\","
+     "\"match\":\"second\"}]}]}",
+     "\"match\" must be \"first\" or \"last\""},
+    {"{" GENERATE ",\"ignore\":[3]}", "\"ignore\" must hold strings"},
+    {"{" GENERATE ",\"ignore\":[\"[\"]}", "the pattern \"[\" is wrong"},
+    {"{" GENERATE ",\"ignore_case\":1}", "ignore_case"},
+    {"{" GENERATE ",\"shots\":[]}", "\"shots\" must be an object"},
+    {"{" GENERATE ",\"shots\":{}}", "needs one of \"from\" and \"examples\""},
+    {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"examples\":[{}]}}", "needs one of"},
+    {"{" GENERATE ",\"shots\":{\"from\":\"a\"}}", "\"count\" must be the number of shots"},
+    {"{" GENERATE ",\"shots\":{\"examples\":[{}],\"count\":2}}", "\"count\" must be"},
+    {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"count\":65}}", "must be 1 to 64"},
+    {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"count\":1,\"draw\":\"last\"}}",
+     "\"draw\" must be \"random\" or \"first\""},
+    {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"count\":1,\"seed\":-1}}", "seed"},
+    {"{\"name\":\"t\",\"kind\":\"generate\",\"prompt\":\"p\",\"metrics\":[\"pass@1\"],"
+     "\"program\":\"x\",\"shots\":{\"from\":\"a\",\"count\":1}}",
+     "\"shots\" need a \"target\""},
+};
+
 static void wrong_tasks_are_refused(void **state) {
     (void)state;
-    static const struct {
-        const char *json, *part;
-    } cases[] = {
-        {"", "t.json"},
-        {"[]", "t.json:1: a task must be an object, found"},
-        {"{}", "the \"name\" of a task must have 1 to 64 characters"},
-        {"{\"name\":\"a b\"}", "\"name\" may have letters, digits"},
-        {"{\"name\":1}", "t.json: name (line 1)"},
-        {"{\"name\":\"t\"}", "\"kind\" must be \"choice\", \"continuation\" or \"generate\""},
-        {"{\"name\":\"t\",\"kind\":\"magic\"}", "\"kind\" must be"},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\n\"frob\":1}", "t.json:2: unknown key \"frob\""},
-        {"{\"name\":\"t\",\"kind\":\"choice\"}", "\"prompt\" is missing"},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":1}", "\"prompt\" must be a string"},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"{{\"}", "\"prompt\": "},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\"}", "\"choices\" is missing"},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\",\"choices\":[\"a\"]}",
-         "\"choices\" has 1 items, must have 2 to 64"},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\",\"choices\":[\"a\",2]}",
-         "\"choices\" must hold strings"},
-        {"{\"name\":\"t\",\"kind\":\"choice\",\"prompt\":\"p\",\"choices\":{}}",
-         "\"choices\" must be an array"},
-        {"{\"name\":\"t\",\"kind\":\"continuation\",\"prompt\":\"p\"}", "\"target\" is missing"},
-        {"{" CHOICE ",\"stop\":[\"a\"]}", "\"stop\" belongs to tasks of kind \"generate\""},
-        {"{" CHOICE ",\"max_tokens\":3}", "\"max_tokens\" belongs to tasks of kind"},
-        {"{" CHOICE ",\"filters\":[]}", "\"filters\" belongs to tasks of kind"},
-        {"{" GENERATE ",\"choices\":[\"a\",\"b\"]}", "\"choices\" belongs to tasks of kind"},
-        {"{" GENERATE ",\"stop\":[\"\"]}", "\"stop\" must hold strings that are not empty"},
-        {"{" GENERATE ",\"stop\":\"a\"}", "\"stop\" must be an array"},
-        {"{" GENERATE ",\"max_tokens\":0}", "max_tokens (line 1) is 0, must be 1 to 65536"},
-        {"{" GENERATE ",\"version\":\"x\"}", "t.json: version"},
-        {"{" GENERATE ",\"metrics\":[\"acc\"]}", "may be \"exact_match\" and \"pass@1\""},
-        {"{" GENERATE ",\"metrics\":[]}", "\"metrics\" has 0 items"},
-        {"{" CHOICE ",\"metrics\":[\"acc\",\"acc\"]}", "names a metric twice"},
-        {"{" GENERATE ",\"metrics\":[\"pass@1\"]}", "\"program\" is missing"},
-        {"{" GENERATE ",\"program\":\"p\"}", "\"program\" needs the metric pass@1"},
-        {"{" GENERATE ",\"filters\":[{\"steps\":[]}]}", "the \"name\" of a filter"},
-        {"{" GENERATE ",\"filters\":[{\"name\":\"f\"},{\"name\":\"f\"}]}",
-         "is that of another filter"},
-        {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"step\":[]}]}", "unknown key \"step\""},
-        {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{}]}]}",
-         "needs one of \"regex\", \"before\" and \"strip\""},
-        {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{\"regex\":\"a\","
-         "\"strip\":true}]}]}",
-         "needs one of"},
-        {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{\"regex\":\"(\"}]}]}",
-         "the pattern \"(\" is wrong"},
-        {"{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":[{\"regex\":\"a\","
-         "\"match\":\"second\"}]}]}",
-         "\"match\" must be \"first\" or \"last\""},
-        {"{" GENERATE ",\"ignore\":[3]}", "\"ignore\" must hold strings"},
-        {"{" GENERATE ",\"ignore\":[\"[\"]}", "the pattern \"[\" is wrong"},
-        {"{" GENERATE ",\"ignore_case\":1}", "ignore_case"},
-        {"{" GENERATE ",\"shots\":[]}", "\"shots\" must be an object"},
-        {"{" GENERATE ",\"shots\":{}}", "needs one of \"from\" and \"examples\""},
-        {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"examples\":[{}]}}", "needs one of"},
-        {"{" GENERATE ",\"shots\":{\"from\":\"a\"}}", "\"count\" must be the number of shots"},
-        {"{" GENERATE ",\"shots\":{\"examples\":[{}],\"count\":2}}", "\"count\" must be"},
-        {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"count\":65}}", "must be 1 to 64"},
-        {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"count\":1,\"draw\":\"last\"}}",
-         "\"draw\" must be \"random\" or \"first\""},
-        {"{" GENERATE ",\"shots\":{\"from\":\"a\",\"count\":1,\"seed\":-1}}", "seed"},
-        {"{\"name\":\"t\",\"kind\":\"generate\",\"prompt\":\"p\",\"metrics\":[\"pass@1\"],"
-         "\"program\":\"x\",\"shots\":{\"from\":\"a\",\"count\":1}}",
-         "\"shots\" need a \"target\""},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        refuses(cases[i].json, AVO_ERROR_FORMAT, cases[i].part);
+
+    for (size_t i = 0; i < sizeof(wrong_tasks) / sizeof(wrong_tasks[0]); i++)
+        refuses(wrong_tasks[i].json, AVO_ERROR_FORMAT, wrong_tasks[i].part);
     char *large = malloc(TASK_BYTES_MAX + 2);
     assert_non_null(large);
     memset(large, ' ', TASK_BYTES_MAX + 1);
