@@ -170,6 +170,8 @@ static void make_specs(eval_flags *flags, option_table *table) {
          "context in tokens (default: the model's); longer prompts lose their begin", 8, 16777216},
         {"batch", 'b', OPTION_U32, &flags->batch, "N",
          "sequences computed together (default 16); changes speed, not results", 1, 4096},
+        {"kv-tokens", 0, OPTION_U64, &flags->engine.kv_tokens, "N",
+         "tokens in the KV pool (default: enough for the batch, at most 32768)", 0, 0},
         {"samples", 'o', OPTION_TEXT, &flags->samples, "FILE.jsonl",
          "write every document with prompt, answer and scores", 0, 0},
         {"resume", 0, OPTION_FLAG, &flags->resume, NULL,

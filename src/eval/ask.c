@@ -9,10 +9,11 @@
 #include <pthread.h>
 #include <time.h>
 
-#define OUTSTANDING_MAX 512 /* queries that were submitted and have not ended */
-#define PREFIX_MIN      64  /* tokens that are worth computing before everything else */
-#define WAIT_NS         200000000L
-#define PAGE_TOKENS     64 /* at least a KV page: what a session may need beyond its tokens */
+#define OUTSTANDING_MAX   512 /* queries that were submitted and have not ended */
+#define PREFIX_MIN        64  /* tokens that are worth computing before everything else */
+#define WAIT_NS           200000000L
+#define KV_TOKENS_DEFAULT 32768u /* at least two sequences */
+#define PAGE_TOKENS       64     /* at least a KV page: what a session may need beyond its tokens */
 
 typedef struct asking asking;
 
@@ -294,8 +295,13 @@ void eval_ask_engine(const eval_task *task, const eval_items *items, uint32_t ba
     options->sessions_max = batch < most ? batch : most;
     if (options->context_max == 0)
         options->context_max = items->tokens_max;
-    if (options->kv_tokens == 0)
-        options->kv_tokens = one * (options->sessions_max + 1);
+    if (options->kv_tokens == 0) {
+        /* With less than all may need, those that find no page are preempted and go on later. */
+        uint64_t all = one * (options->sessions_max + 1);
+        options->kv_tokens = all < KV_TOKENS_DEFAULT ? all : KV_TOKENS_DEFAULT;
+        if (options->kv_tokens < 2 * one)
+            options->kv_tokens = 2 * one;
+    }
     if (task->kind != TASK_GENERATE)
         options->speculate = "off";
 }

@@ -36,6 +36,7 @@ typedef struct world {
 typedef struct how {
     uint32_t threads, batch, rows;
     bool no_cache;
+    uint64_t kv_tokens; /* 0: as many as the batch may need */
 } how;
 
 static int open_world(void **state) {
@@ -87,6 +88,7 @@ static avo_status ask(const world *w, const eval_task *task, eval_run *run, cons
     eval_ask_engine(task, &run->items, how->batch, &options);
     options.threads = how->threads;
     options.rows_max = how->rows;
+    options.kv_tokens = how->kv_tokens > 0 ? how->kv_tokens : options.kv_tokens;
     scheduling.no_prefix_cache = how->no_cache;
     AVO_TRY(avo_engine_open(w->model, &options, &engine, error));
     avo_status status = avo_scheduler_open(engine, &scheduling, &scheduler, error);
@@ -138,12 +140,15 @@ static void same_files(const char *a, const char *b) {
 
 static void any_batch_and_threads(void **state) {
     const world *w = *state;
-    static const how hows[] = {
-        {1, 1, 64, true}, {1, 3, 17, false}, {2, 16, 512, false}, {2, 5, 8, true}};
+    static const how hows[] = {{1, 1, 64, true, 0},
+                               {1, 3, 17, false, 0},
+                               {2, 16, 512, false, 0},
+                               {2, 5, 8, true, 0},
+                               {1, 8, 32, false, 256}}; /* the last preempts */
     const char *const tasks[] = {choice_task, continuation_task, generate_task};
     for (size_t t = 0; t < 3; t++) {
         eval_task *task = task_of(tasks[t]);
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 5; i++) {
             eval_run run;
             eval_run_options options = options_of(w);
             options.samples_path = samples_path(i == 0 ? "first" : "again");
@@ -190,7 +195,7 @@ static void likelihoods_are_those_of_the_batch(void **state) {
     avo_engine *engine = NULL;
     engine_options.threads = 1;
     engine_options.rows_max = TINY_CONTEXT;
-    run_whole(w, task, &options, &(how){1, 4, 64, false}, &run);
+    run_whole(w, task, &options, &(how){1, 4, 64, false, 0}, &run);
     assert_ok(avo_engine_open(w->model, &engine_options, &engine, NULL));
     double right = 0, right_normed = 0;
     for (uint32_t i = 0; i < run.items.count; i++) {
@@ -224,7 +229,7 @@ static void likelihoods_are_those_of_the_batch(void **state) {
     task_close(task);
 
     task = task_of(continuation_task);
-    run_whole(w, task, &options, &(how){1, 4, 64, false}, &run);
+    run_whole(w, task, &options, &(how){1, 4, 64, false, 0}, &run);
     double sum = 0;
     for (uint32_t i = 0; i < run.items.count; i++) {
         bool greedy;
@@ -330,7 +335,7 @@ static void a_run_goes_on(void **state) {
     eval_task *task = task_of(generate_task);
     eval_run run;
     eval_run_options options = options_of(w);
-    const how how = {1, 4, 64, false};
+    const how how = {1, 4, 64, false, 0};
     options.samples_path = samples_path("whole");
     run_whole(w, task, &options, &how, &run);
     double scores[DOCUMENTS * 2];
@@ -371,7 +376,7 @@ static void other_samples_are_refused(void **state) {
     avo_error error = {0};
     eval_run_options options = options_of(w);
     options.samples_path = samples_path("own");
-    run_whole(w, task, &options, &(how){1, 4, 64, false}, &run);
+    run_whole(w, task, &options, &(how){1, 4, 64, false, 0}, &run);
     double scores[DOCUMENTS * 2];
     buffer text;
     read_file(options.samples_path, &text);
@@ -396,7 +401,7 @@ static void other_samples_are_refused(void **state) {
     refuses_samples(task, &options, "/nowhere/at/all.jsonl: cannot write");
     /* Prompts of another task. */
     options = options_of(w);
-    run_whole(w, other, &options, &(how){1, 4, 64, false}, &run);
+    run_whole(w, other, &options, &(how){1, 4, 64, false, 0}, &run);
     assert_refused(samples_compare(&run, buffer_text(&text), "own", scores, &error),
                    AVO_ERROR_ARGUMENT, &error, "own: document 1 has another prompt");
     eval_run_close(&run);
@@ -423,7 +428,7 @@ static void a_cancelled_run_keeps_what_it_has(void **state) {
     options.samples_path = samples_path("stopped");
     options.progress = refuse_progress;
     options.progress_context = &limit;
-    const how how = {1, 1, 64, false};
+    const how how = {1, 1, 64, false, 0};
     assert_ok_error(eval_run_open(task, &options, NULL, &run, &error), &error);
     assert_refused(ask(w, task, &run, &how, &error), AVO_ERROR_CANCELLED, &error,
                    "cancelled after");
