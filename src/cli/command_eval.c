@@ -207,7 +207,10 @@ static const cli_command *const subcommands[] = {&command_eval_perplexity, &comm
                                                  &command_eval_tasks,      NULL};
 
 static int run(int argc, char **argv) {
-    if (argc > 1 && eval_names_task(argv[1]))
+    bool child = false;
+    for (size_t i = 0; argc > 1 && subcommands[i] != NULL; i++)
+        child = child || strcmp(argv[1], cli_child_name(subcommands[i])) == 0;
+    if (argc > 1 && !child && eval_names_task(argv[1]))
         return command_eval_task.run(argc, argv);
     return cli_run_child(&command_eval, argc, argv);
 }
@@ -222,6 +225,9 @@ const cli_command command_eval = {
              "       avocet eval tasks [--json]\n\n"
              "Each subcommand has its own --help; that of tasks is `avocet eval task --help`.",
     .examples = "avocet eval arc_easy smollm2 --data evals\n"
+                "avocet eval gsm8k smollm2 --data evals --samples gsm8k.jsonl --resume\n"
+                "avocet eval humaneval smollm2 --data HumanEval.jsonl.gz\n"
+                "avocet eval arc_easy,piqa,lambada small.avo --against ./original --data evals\n"
                 "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
                 "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy",

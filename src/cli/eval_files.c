@@ -17,23 +17,27 @@ static const eval_builtin *find_builtin(text_view name) {
     return NULL;
 }
 
+static const char *nearest_task(const char *wanted) {
+    nearest near = {.wanted = wanted};
+    for (size_t i = 0; i < eval_builtin_count; i++)
+        nearest_consider(&near, eval_builtins[i].name);
+    return near.best;
+}
+
 bool eval_names_task(const char *name) {
     text_view first = {name, strcspn(name, ",")};
     return find_builtin(first) != NULL || text_ends(first, TEXT_LITERAL(".json")) ||
-           name[first.size] == ',';
+           name[first.size] == ',' || nearest_task(name) != NULL;
 }
 
 static avo_status unknown_task(text_view name, avo_error *error) {
-    nearest near = {.wanted = NULL};
     char wanted[TASK_NAME_MAX + 1];
     snprintf(wanted, sizeof(wanted), "%.*s",
              (int)(name.size < TASK_NAME_MAX ? name.size : TASK_NAME_MAX), name.data);
-    near.wanted = wanted;
-    for (size_t i = 0; i < eval_builtin_count; i++)
-        nearest_consider(&near, eval_builtins[i].name);
-    if (near.best != NULL)
+    const char *best = nearest_task(wanted);
+    if (best != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "unknown task \"%s\"; did you mean %s?",
-                           wanted, near.best);
+                           wanted, best);
     return status_fail(error, AVO_ERROR_ARGUMENT,
                        "unknown task \"%s\"; avocet eval tasks lists them, a file ends in .json",
                        wanted);

@@ -14,7 +14,7 @@ typedef struct eval_builtin {
 extern const eval_builtin eval_builtins[];
 extern const size_t eval_builtin_count;
 
-/* Whether `name` is a task: of the program, or a file by its ending. */
+/* Whether `name` is a task: of the program, a file by its ending, or a mistyped one of these. */
 bool eval_names_task(const char *name);
 /* Opens it. "lambada" is short for "lambada_openai". */
 AVO_MUST_USE avo_status eval_task_find(text_view name, eval_task **task, avo_error *error);
