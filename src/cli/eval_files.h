@@ -1,4 +1,4 @@
-/* Tasks and their data for `avocet eval TASK`: which file a name means, and what is in it. Errors
+/* Tasks and their data for `avocet eval TASK`: finds the file of a name and reads it. Errors
  * name the file and the option that would give it. */
 #ifndef AVO_CLI_EVAL_FILES_H
 #define AVO_CLI_EVAL_FILES_H

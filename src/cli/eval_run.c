@@ -28,7 +28,7 @@ typedef struct meter {
     uint64_t begin_ns;
 } meter;
 
-/* The time left, by the rate so far, stands in front of the bar. */
+/* Shows the time left, by the rate so far, in front of the bar. */
 static bool show_progress(void *context, const char *what, uint64_t done, uint64_t total) {
     const meter *meter = context;
     char text[64];
@@ -67,7 +67,7 @@ static avo_status ask(const with_model *with, const eval_job *job, eval_run *run
     avo_engine *engine = NULL;
     avo_scheduler *scheduler = NULL;
     avo_scheduler_options options = AVO_SCHEDULER_OPTIONS_INIT;
-    options.token_seconds = -1.0; /* nobody waits for single tokens */
+    options.token_seconds = -1.0; /* only the whole answers matter: throughput first */
     AVO_TRY(open_engine(with, job, run, &engine, error));
     avo_status status = avo_scheduler_open(engine, &options, &scheduler, error);
     AVO_THEN(status, eval_run_ask(run, scheduler, error));

@@ -1,4 +1,4 @@
-/* The delivery thread of the scheduler adds up what it is told of a query; the caller's thread
+/* The scheduler's delivery thread adds up the events of a query; the caller's thread
  * submits, waits, and hands complete items over. The lock guards `ended` and `failure`. */
 #include "eval/ask.h"
 

@@ -1,5 +1,5 @@
-/* From documents to what is asked of a model: items (a prompt, its choices or its target) and
- * queries (token ids). Owns all of their memory; fails for a document that the task's templates do
+/* Documents become items (a prompt with its choices or its target), and items become queries
+ * (token ids). Owns all of their memory; fails for a document that the task's templates do
  * not fit, with its number in the message, and for lack of memory. */
 #ifndef AVO_EVAL_ITEMS_H
 #define AVO_EVAL_ITEMS_H
@@ -23,7 +23,7 @@ AVO_MUST_USE avo_status documents_open(text_view text, const char *label, uint32
 void documents_close(eval_documents *documents);
 
 typedef struct eval_item {
-    text_view context; /* shots and prompt; after items_tokenize all that stands before an answer */
+    text_view context; /* shots and prompt; after items_tokenize the whole text before an answer */
     text_view prefix;  /* the begin of the answer, which the model continues */
     text_view target;  /* not of TASK_CHOICE */
     text_view *choice; /* TASK_CHOICE, without delimiter */

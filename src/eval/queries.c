@@ -131,7 +131,7 @@ static avo_status render_chat(tokenizing *t, const eval_item *item) {
     return append(t, buffer_text(&t->rendered.text));
 }
 
-/* The text in front of an answer; a delimiter stands before a prefix only between two characters
+/* The text in front of an answer; a delimiter comes before a prefix only between two characters
  * that are no white space. */
 static avo_status compose(tokenizing *t, eval_item *item) {
     t->text.size = 0;

@@ -1,4 +1,4 @@
-/* Writing results. The keys are lm-eval's; "against" and what is in it are ours. */
+/* Writing results. The keys are lm-eval's; "against" and its members are ours. */
 #include "eval/report.h"
 
 #include <math.h>

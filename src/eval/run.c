@@ -1,4 +1,4 @@
-/* A run: what it depends on, what is left to do, and what is done with each response. */
+/* Opens a run, computes the digest of its settings, and scores and writes each response. */
 #include "eval/run.h"
 
 #include "adapters/adapters.h"
@@ -19,10 +19,12 @@ static avo_status digest_settings(eval_run *run, avo_error *error) {
     hash_stream_begin(&stream);
     buffer json;
     buffer_init(&json, run->allocator, SIZE_MAX);
-    if (json_write_value(&json, &run->task->json) != AVO_OK)
-        return status_no_memory(error, "a task", json.size);
-    hash_stream_add(&stream, json.data, json.size);
+    avo_status status = json_write_value(&json, &run->task->json);
+    if (status == AVO_OK)
+        hash_stream_add(&stream, json.data, json.size);
     buffer_free(&json);
+    if (status != AVO_OK)
+        return status_no_memory(error, "a task", json.size);
     uint64_t model = source_digest(options->items.model->source);
     hash_stream_add(&stream, &model, sizeof(model));
     for (size_t i = 0; i < options->adapter_count; i++) {

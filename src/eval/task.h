@@ -40,13 +40,13 @@ typedef struct task_template {
 
 typedef enum task_step_kind { STEP_REGEX, STEP_BEFORE, STEP_STRIP } task_step_kind;
 
-/* One step from an answer to what is compared. */
+/* One step of a filter, which turns an answer into the text that is compared. */
 typedef struct task_step {
     task_step_kind kind;
     eval_pattern *pattern; /* STEP_REGEX */
     int32_t which;         /* match: 0 the first, −1 the last */
     text_view fallback;    /* where there is no match */
-    text_view before;      /* STEP_BEFORE: what is cut off begins with it */
+    text_view before;      /* STEP_BEFORE: the answer is cut where this begins */
 } task_step;
 
 typedef struct task_filter {
@@ -107,7 +107,7 @@ void task_close(eval_task *task);
 static inline uint32_t task_scores(const eval_task *task) {
     return task->filters * task->metrics;
 }
-/* The score that stands for the task where one is needed: the first metric after the last filter.
+/* The score that represents the task in pooled figures: the first metric after the last filter.
  */
 static inline uint32_t task_headline(const eval_task *task) {
     return (task->filters - 1) * task->metrics;

@@ -40,11 +40,13 @@ avo_status task_render(const task_template *template, const json_value *document
                                  .steps_max = RENDER_STEPS_MAX,
                                  .strict = true};
     AVO_THEN(status, chat_template_render(template->parsed, &input, &rendered, error));
-    if (status == AVO_OK && (rendered.text.size > TASK_RENDERED_MAX ||
-                             buffer_append(out, rendered.text.data, rendered.text.size) != AVO_OK))
+    if (status == AVO_OK && rendered.text.size > TASK_RENDERED_MAX)
         status =
             status_fail(error, AVO_ERROR_LIMIT, "the text has %zu bytes, must have at most %zu",
                         rendered.text.size, TASK_RENDERED_MAX);
+    else if (status == AVO_OK &&
+             buffer_append(out, rendered.text.data, rendered.text.size) != AVO_OK)
+        status = status_no_memory(error, "a rendered text", out->size + rendered.text.size);
     chat_template_output_free(&rendered);
     arena_free(&arena);
     if (status != AVO_OK)

@@ -443,6 +443,33 @@ static void a_cancelled_run_keeps_what_it_has(void **state) {
     task_close(task);
 }
 
+/* ---- Memory ---- */
+
+static void memory_that_runs_out(void **state) {
+    const world *w = *state;
+    const char *const tasks[] = {choice_task, continuation_task, generate_task};
+    for (size_t t = 0; t < 3; t++) {
+        eval_task *task = task_of(tasks[t]);
+        avo_status status = AVO_ERROR_MEMORY;
+        for (size_t fail = 1; status != AVO_OK; fail++) {
+            test_allocator allocator;
+            avo_error error = {0};
+            eval_run run;
+            eval_run_options options = options_of(w);
+            test_allocator_init(&allocator);
+            allocator.fail_at = fail;
+            status = eval_run_open(task, &options, &allocator.allocator, &run, &error);
+            if (status == AVO_OK)
+                eval_run_close(&run);
+            else if (status != AVO_ERROR_MEMORY)
+                fail_msg("allocation %zu: %s", fail, error.text);
+            assert_int_equal(allocator.live, 0);
+            assert_true(fail < 20000);
+        }
+        task_close(task);
+    }
+}
+
 /* ---- Pairs ---- */
 
 static void pairs_as_scipy(void **state) {
@@ -484,6 +511,7 @@ int main(void) {
         cmocka_unit_test(a_run_goes_on),
         cmocka_unit_test(other_samples_are_refused),
         cmocka_unit_test(a_cancelled_run_keeps_what_it_has),
+        cmocka_unit_test(memory_that_runs_out),
         cmocka_unit_test(pairs_as_scipy),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
