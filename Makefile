@@ -5,6 +5,7 @@ PROMPT  ?= Why is the sky blue? Answer in two sentences.
 PREFIX  ?= /usr/local
 SECONDS ?= 60
 TARGET  ?=
+LIMIT   ?= 0
 BOOT    := tools/bootstrap
 export PROMPT
 # Tells small stories; without the shared test data the model that comes with the program.
@@ -12,7 +13,7 @@ STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories26
 RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run demo test build bench peers gate gate-record fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help train-style train-dpo train-rl train-demo
+.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help train-style train-dpo train-rl train-demo
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -117,6 +118,12 @@ gate: ## has anything become slower? shares of the machine's limit against bench
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
 	@cmake --build $(BUILD) --target avocet
 	@bench/gate --avocet $(BUILD)/avocet
+
+evals: ## scores of MODEL's variants (f16, q8, 4.5 bits, KV types, adapter) against f16 and configs/evals.csv; LIMIT=N
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@tools/evals --avocet $(BUILD)/avocet --model "$(MODEL)" --limit $(LIMIT)
 
 gate-record: ## store the shares as they are now, and add them to bench/history.csv with its picture
 	@$(BOOT) bench

@@ -917,8 +917,9 @@ typedef struct avo_request {
     avo_event_function on_event;
     void *on_event_context;
     avo_grammar *grammar; /* the request takes a reference; NULL: unconstrained */
-    /* (scheduler) Send an AVO_EVENT_PROMPT for every prompt token, with its logprob given the
-     * tokens before it (NaN for the first) and sampling's top_logprobs. No prefix is reused. */
+    /* (scheduler) Send an AVO_EVENT_PROMPT for every prompt token from prompt_logprobs_from on,
+     * with its logprob given the tokens before it (NaN for the first) and sampling's top_logprobs.
+     * Of the prefix cache only tokens before that one are reused, and the last of them is not. */
     bool prompt_logprobs;
     bool no_answer;      /* (scheduler) compute the prompt only; ends with AVO_FINISH_LENGTH */
     avo_pooling pooling; /* (scheduler) the result has an embedding of the prompt; needs no_answer
@@ -931,12 +932,14 @@ typedef struct avo_request {
      * on them. */
     const char *speculate;
     uint32_t draft_tokens;
+    size_t
+        prompt_logprobs_from; /* (scheduler) with prompt_logprobs; less than the prompt's tokens */
 } avo_request;
 #define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
         sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
             NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
-            AVO_POOLING_NONE, NULL, NULL, NULL, 0                                                  \
+            AVO_POOLING_NONE, NULL, NULL, NULL, 0, 0                                               \
     }
 
 /* Appends the prompt to the session and generates an answer; without a prompt it continues the last

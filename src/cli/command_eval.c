@@ -1,4 +1,5 @@
 /* `avocet eval WHAT MODEL`: measurements of a model. */
+#include "cli/eval_files.h"
 #include "cli/eval_windows.h"
 #include "cli/text_tokens.h"
 
@@ -8,6 +9,8 @@ extern const cli_command command_eval;
 extern const cli_command command_eval_perplexity;
 extern const cli_command command_eval_logits;
 extern const cli_command command_eval_kl;
+extern const cli_command command_eval_task;
+extern const cli_command command_eval_tasks;
 
 /* ---- Tokens ---- */
 
@@ -200,20 +203,32 @@ const cli_command command_eval_logits = {
 /* ---- eval ---- */
 
 static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_kl,
-                                                 &command_eval_logits, NULL};
+                                                 &command_eval_logits,     &command_eval_task,
+                                                 &command_eval_tasks,      NULL};
 
 static int run(int argc, char **argv) {
+    bool child = false;
+    for (size_t i = 0; argc > 1 && subcommands[i] != NULL; i++)
+        child = child || strcmp(argv[1], cli_child_name(subcommands[i])) == 0;
+    if (argc > 1 && !child && eval_names_task(argv[1]))
+        return command_eval_task.run(argc, argv);
     return cli_run_child(&command_eval, argc, argv);
 }
 
 const cli_command command_eval = {
     .name = "eval",
-    .summary = "measure quality: perplexity, divergence from another model, logits",
-    .usage = "avocet eval perplexity MODEL --file TEXT [options]\n"
+    .summary = "measure quality: tasks, perplexity, divergence from another model, logits",
+    .usage = "avocet eval TASK[,TASK…] MODEL --data PATH [options]\n"
+             "       avocet eval perplexity MODEL --file TEXT [options]\n"
              "       avocet eval kl MODEL --against REFERENCE --file TEXT [options]\n"
-             "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]\n\n"
-             "Each subcommand has its own --help.",
-    .examples = "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
+             "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]\n"
+             "       avocet eval tasks [--json]\n\n"
+             "Each subcommand has its own --help; that of tasks is `avocet eval task --help`.",
+    .examples = "avocet eval arc_easy smollm2 --data evals\n"
+                "avocet eval gsm8k smollm2 --data evals --samples gsm8k.jsonl --resume\n"
+                "avocet eval humaneval smollm2 --data HumanEval.jsonl.gz\n"
+                "avocet eval arc_easy,piqa,lambada small.avo --against ./original --data evals\n"
+                "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
                 "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy",
     .run = run,

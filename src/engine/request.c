@@ -136,6 +136,7 @@ avo_status request_check_alone(const avo_request *request, avo_error *error) {
                   {"first_token_deadline", request->first_token_deadline != 0.0, scheduler},
                   {"deadline", request->deadline != 0.0, scheduler},
                   {"prompt_logprobs", request->prompt_logprobs, scheduler},
+                  {"prompt_logprobs_from", request->prompt_logprobs_from > 0, scheduler},
                   {"no_answer", request->no_answer, scheduler},
                   {"pooling", request->pooling != AVO_POOLING_NONE, scheduler},
                   {"open_grammar", request->open_grammar != NULL, "give it an open grammar"}};

@@ -56,6 +56,8 @@ static avo_status deliver_prompt(request *request) {
     if (request->text.exists && at + 1 == request->prompt_tokens)
         AVO_TRY(decode_stream_finish(&request->prompt_text, room, &request->deliver_error));
     request->prompt_delivered++;
+    if (at < request->given.prompt_logprobs_from)
+        return AVO_OK;
     text_view text = buffer_text(room);
     bool listed = at > 0 && request->prompt_tops != NULL;
     avo_token_event told = {.token = request->timeline[at],

@@ -4,6 +4,10 @@
  * Rows are looked at in the order of the prompt and never twice: after a preemption they are
  * computed again as far as the prefix cache has lost them, and those that were looked at are passed
  * over. Sums of a mean are added row by row in that order, so that chunks leave no trace in them.
+ *
+ * A request may want logprobs of later tokens only (prompt_logprobs_from). Rows before the one in
+ * front of the first such token then count as looked at from the start, so that they can come from
+ * the prefix cache.
  */
 #include "sched/scheduler_int.h"
 
@@ -15,6 +19,12 @@ bool request_looks(const request *request) {
 
 avo_status request_allocate_scores(request *request, avo_error *error) {
     size_t count = request->prompt_tokens;
+    size_t from = request->given.prompt_logprobs_from;
+    if (from >= count)
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "prompt_logprobs_from is %zu, must be less than the prompt's tokens (%zu)", from,
+            count);
     size_t width = request->scheduler->engine_limits.model->view.width;
     bool tops = request->given.prompt_logprobs && request->top_stride > 0;
     bool pools = request->given.pooling != AVO_POOLING_NONE;
@@ -35,6 +45,8 @@ avo_status request_allocate_scores(request *request, avo_error *error) {
         return status_no_memory(error, "scores and embeddings of a prompt", count * sizeof(float));
     if (request->prompt_logprobs != NULL)
         request->prompt_logprobs[0] = NAN; /* nothing stands before it */
+    if (from > 0 && !means)
+        request->looked = (uint32_t)from - 1;
     return AVO_OK;
 }
 

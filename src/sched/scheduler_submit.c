@@ -115,6 +115,10 @@ static avo_status check_scoring(const avo_request *request, avo_error *error) {
     if (request->pooling != AVO_POOLING_NONE && !request->no_answer)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "pooling needs no_answer, as it returns an embedding of the prompt");
+    if (request->prompt_logprobs_from > 0 && !request->prompt_logprobs)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "prompt_logprobs_from is %zu, needs prompt_logprobs",
+                           request->prompt_logprobs_from);
     return AVO_OK;
 }
 

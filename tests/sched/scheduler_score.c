@@ -12,15 +12,23 @@
 typedef struct wish {
     bool logprobs, no_answer;
     avo_pooling pooling;
+    size_t
+        from; /* logprobs of prompt tokens from here on, or of the last one of a shorter prompt */
 } wish;
 
 static wish wish_of(size_t i) {
     static const wish wishes[] = {
-        {true, false, AVO_POOLING_NONE},  {false, true, AVO_POOLING_MEAN},
-        {true, true, AVO_POOLING_NONE},   {false, true, AVO_POOLING_LAST},
-        {false, false, AVO_POOLING_NONE}, {true, true, AVO_POOLING_MEAN},
-        {true, true, AVO_POOLING_LAST},   {false, true, AVO_POOLING_NONE}};
-    return wishes[i % 8];
+        {true, false, AVO_POOLING_NONE, 0},  {false, true, AVO_POOLING_MEAN, 0},
+        {true, true, AVO_POOLING_NONE, 0},   {false, true, AVO_POOLING_LAST, 0},
+        {false, false, AVO_POOLING_NONE, 0}, {true, true, AVO_POOLING_MEAN, 7},
+        {true, true, AVO_POOLING_LAST, 60},  {false, true, AVO_POOLING_NONE, 0},
+        {true, false, AVO_POOLING_NONE, 33}, {true, true, AVO_POOLING_NONE, 1},
+        {true, true, AVO_POOLING_NONE, 95}};
+    return wishes[i % 11];
+}
+
+static size_t from_of(const question *q, wish wish) {
+    return wish.from < q->token_count ? wish.from : q->token_count > 0 ? q->token_count - 1 : 0;
 }
 
 /* ---- Alone: by the batch's own functions, the whole prompt in one step ---- */
@@ -67,10 +75,10 @@ static void score_alone(world *w, const question *q, truth *t) {
 
 /* ---- The same ---- */
 
-static void same_prompt(const question *q, const seen *s, const truth *t) {
-    assert_int_equal(s->prompt_count, q->token_count);
-    for (size_t i = 0; i < q->token_count; i++) {
-        const seen_token *told = &s->prompt[i];
+static void same_prompt(const question *q, size_t from, const seen *s, const truth *t) {
+    assert_int_equal(s->prompt_count, q->token_count - from);
+    for (size_t i = from; i < q->token_count; i++) {
+        const seen_token *told = &s->prompt[i - from];
         uint32_t wanted = i == 0 ? 0 : q->sampling.top_logprobs;
         assert_int_equal(told->token, q->tokens[i]);
         assert_int_equal(told->top_count, wanted);
@@ -97,22 +105,27 @@ static void same_as_wished(const question *q, wish wish, const seen *s, const se
         assert_int_equal(s->prompt_tokens, q->token_count);
     }
     if (wish.logprobs)
-        same_prompt(q, s, t);
+        same_prompt(q, from_of(q, wish), s, t);
     else
         assert_int_equal(s->prompt_count, 0);
     assert_int_equal(s->embedding_width, wish.pooling == AVO_POOLING_NONE ? 0 : t->width);
     if (wish.pooling != AVO_POOLING_NONE)
         assert_memory_equal(s->embedding, wish.pooling == AVO_POOLING_MEAN ? t->mean : t->last,
                             t->width * sizeof(float));
-    if (wish.logprobs || wish.pooling == AVO_POOLING_MEAN)
+    if (wish.pooling == AVO_POOLING_MEAN)
         assert_int_equal(s->result.reused_tokens, 0);
+    if (wish.logprobs)
+        assert_true(s->result.reused_tokens == 0 || s->result.reused_tokens < from_of(q, wish));
 }
 
 static avo_request wished(const question *q, wish wish, seen *seen) {
     avo_request request = request_of(q, seen);
-    if (seen != NULL)
+    if (seen != NULL) {
         seen->takes_prompt = wish.logprobs;
+        seen->prompt_from = from_of(q, wish);
+    }
     request.prompt_logprobs = wish.logprobs;
+    request.prompt_logprobs_from = wish.logprobs ? from_of(q, wish) : 0;
     request.no_answer = wish.no_answer;
     request.pooling = wish.pooling;
     return request;
@@ -120,7 +133,7 @@ static avo_request wished(const question *q, wish wish, seen *seen) {
 
 /* Long answers that take pages from prompts which are scored meanwhile. */
 static wish crowding_wish_of(size_t i) {
-    return i % 2 == 0 ? (wish){true, false, AVO_POOLING_NONE} : wish_of(i);
+    return i % 2 == 0 ? (wish){true, false, AVO_POOLING_NONE, i % 3 * 20} : wish_of(i);
 }
 
 static void same_in(const world_options *options, size_t count, uint64_t seed,
@@ -244,7 +257,7 @@ static void told_texts_are_the_prompt(void **state) {
     question q = {.stop_token = -1, .sampling = AVO_SAMPLING_INIT};
     seen *s = calloc(1, sizeof(*s));
     assert_non_null(s);
-    avo_request request = wished(&q, (wish){true, true, AVO_POOLING_NONE}, s);
+    avo_request request = wished(&q, (wish){true, true, AVO_POOLING_NONE, 0}, s);
     request.tokens = NULL;
     request.token_count = 0;
     request.text = text;
@@ -307,16 +320,18 @@ static void a_prompt_may_fill_the_context(void **state) {
 /* The last token's state may rest on cached pages; a mean, and logprobs, may not. */
 static void what_is_reused(void **state) {
     (void)state;
-    static const wish wishes[] = {{false, true, AVO_POOLING_NONE},
-                                  {false, true, AVO_POOLING_LAST},
-                                  {false, true, AVO_POOLING_MEAN},
-                                  {true, true, AVO_POOLING_NONE}};
+    static const wish wishes[] = {
+        {false, true, AVO_POOLING_NONE, 0}, {false, true, AVO_POOLING_LAST, 0},
+        {false, true, AVO_POOLING_MEAN, 0}, {true, true, AVO_POOLING_NONE, 0},
+        {true, true, AVO_POOLING_NONE, 32}, {true, true, AVO_POOLING_NONE, 33},
+        {true, true, AVO_POOLING_NONE, 79}, {true, true, AVO_POOLING_MEAN, 79}};
+    static const uint32_t reused[] = {0, 64, 0, 0, 0, 32, 64, 0};
     world w;
     world_options options = WORLD_OPTIONS;
     world_open(&w, &options);
-    exam e = exam_make(&w, 4, 100);
+    exam e = exam_make(&w, 8, 100);
     truth truth = {0};
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 8; i++) {
         e.q[i].token_count = 80;
         for (size_t n = 0; n < 80; n++)
             e.q[i].tokens[n] = (int32_t)(9 + n);
@@ -328,10 +343,11 @@ static void what_is_reused(void **state) {
         while (atomic_load(&e.seen[i].ended) == 0)
             pause_ms(1);
     }
-    assert_int_equal(e.seen[0].result.reused_tokens, 0);
-    assert_int_equal(e.seen[1].result.reused_tokens, 64);
-    assert_int_equal(e.seen[2].result.reused_tokens, 0);
-    assert_int_equal(e.seen[3].result.reused_tokens, 0);
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(e.seen[i].result.reused_tokens, reused[i]);
+        if (wishes[i].logprobs)
+            same_prompt(&e.q[i], wishes[i].from, &e.seen[i], &truth);
+    }
     assert_memory_equal(e.seen[1].embedding, truth.last, truth.width * sizeof(float));
     assert_memory_equal(e.seen[2].embedding, truth.mean, truth.width * sizeof(float));
     exam_free(&e);
@@ -348,7 +364,7 @@ static void the_listener_may_say_no(void **state) {
     world_open(&w, &options);
     exam e = exam_make(&w, 24, 110);
     for (size_t i = 0; i < e.count; i++) {
-        wish wish = {true, i % 2 == 0, i % 2 == 0 ? AVO_POOLING_MEAN : AVO_POOLING_NONE};
+        wish wish = {true, i % 2 == 0, i % 2 == 0 ? AVO_POOLING_MEAN : AVO_POOLING_NONE, 0};
         e.seen[i].refuse_prompt_after = 1 + i % 9;
         e.q[i].token_count = 10 + i;
         avo_request request = wished(&e.q[i], wish, &e.seen[i]);
@@ -412,8 +428,20 @@ static void wrong_wishes_are_refused(void **state) {
     request.pooling = (avo_pooling)3;
     refuse(&w, &request, "unknown pooling 3");
     request.pooling = AVO_POOLING_LAST;
+    request.prompt_logprobs_from = 1;
+    refuse(&w, &request, "prompt_logprobs_from is 1, needs prompt_logprobs");
+    request.prompt_logprobs_from = 0;
+    assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
+    seen *late = calloc(1, sizeof(*late)); /* known once the prompt is prepared */
+    assert_non_null(late);
+    request = wished(&q, (wish){true, true, AVO_POOLING_NONE, 0}, late);
+    request.prompt_logprobs_from = 4;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
     assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
+    assert_int_equal(late->error.status, AVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(late->error.text,
+                           "prompt_logprobs_from is 4, must be less than the prompt's tokens (4)"));
+    free(late);
     free(s);
     world_close(&w);
 }

@@ -51,6 +51,7 @@ typedef struct seen {
     bool takes_prompt; /* it may be told of the prompt's tokens */
     seen_token prompt[PROMPT_MAX];
     size_t prompt_count, refuse_prompt_after;
+    size_t prompt_from; /* index of the first that it is told of */
     float embedding[EMBEDDING_MAX];
     uint32_t embedding_width; /* 0: there was none */
     atomic_int prompt_now;
@@ -97,7 +98,8 @@ static inline void see_stop(seen *seen) {
 
 /* In order, before the first token of the answer. */
 static inline bool see_prompt(seen *seen, const avo_token_event *event) {
-    assert_true(seen->prompt_count < PROMPT_MAX && event->index == seen->prompt_count);
+    assert_true(seen->prompt_count < PROMPT_MAX &&
+                event->index == seen->prompt_from + seen->prompt_count);
     keep_token(&seen->prompt[seen->prompt_count++], event);
     atomic_store(&seen->prompt_now, (int)seen->prompt_count);
     return seen->refuse_prompt_after == 0 || seen->prompt_count < seen->refuse_prompt_after;

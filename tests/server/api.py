@@ -302,6 +302,24 @@ class Endpoints(unittest.TestCase):
         last = self.post("/v1/embeddings", input="abc", pooling="last")["data"][0]["embedding"]
         self.assertNotEqual(last, vectors[0])
 
+    def test_tokenizer(self):
+        info = self.server.get("/tokenizer_info")
+        self.assertEqual((info["bos_token"], info["eos_token"]), (None, "<|end|>"))
+        self.assertEqual((info["add_bos_token"], info["add_eos_token"]), (False, False))
+        self.assertEqual(info["vocab_size"], 97)
+        self.assertEqual(info["model_max_length"], self.server.get("/version")["context"])
+        self.assertIn("{% for m in messages %}", info["chat_template"])
+        # As vLLM: special tokens of a prompt count, unless the request says otherwise; those of
+        # llama.cpp's content do not.
+        rendered = "<|user|>hi<|end|>"
+        count = {"prompt": 4, "content": len(rendered)}
+        for name, wanted in count.items():
+            self.assertEqual(self.post("/tokenize", **{name: rendered})["count"], wanted)
+            for special in (False, True):
+                body = {name: rendered, "parse_special": special}
+                self.assertEqual(self.post("/tokenize", **body)["count"],
+                                 4 if special else len(rendered))
+
     def test_tokens(self):
         ids = self.post("/tokenize", content="hello")["tokens"]
         self.assertEqual(len(ids), 5)

@@ -40,6 +40,38 @@ static void refuses(const char *source, avo_status wanted, const char *part) {
     chat_template_output_free(&output);
 }
 
+/* Of what is printed only: an undefined value may be tested, and has a default. */
+static void strict_templates_print_nothing_undefined(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *text, *part; /* the text, or what the error says */
+    } cases[] = {{"{{ x }}", "1", NULL},
+                 {"{{ y }}", NULL, "'y' is undefined"},
+                 {"{{ 'a' ~ y }}", NULL, "'y' is undefined"},
+                 {"{{ x.y }}", NULL, "has no 'y'"},
+                 {"{{ y if y is defined else x }}", "1", NULL},
+                 {"{{ y | default('z') }}", "z", NULL}};
+    json_member member = {TEXT_LITERAL("x"), {.kind = JSON_INTEGER, .integer = 1}};
+    json_value root = {.kind = JSON_OBJECT, .object = {.members = &member, .count = 1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        chat_template *chat = NULL;
+        chat_template_output output;
+        avo_error error = {0};
+        chat_template_output_init(&output, NULL);
+        assert_ok(chat_template_open(text_from(cases[i].source), NULL, &chat, &error));
+        chat_template_input input = {.variables = &root, .now = CASES_NOW, .strict = true};
+        avo_status status = chat_template_render(chat, &input, &output, &error);
+        if (cases[i].text != NULL)
+            assert_true(status == AVO_OK && text_is(buffer_text(&output.text), cases[i].text));
+        else
+            assert_refused(status, AVO_ERROR_TEMPLATE, &error, cases[i].part);
+        input.strict = false;
+        assert_ok(chat_template_render(chat, &input, &output, &error));
+        chat_template_output_free(&output);
+        chat_template_close(chat);
+    }
+}
+
 static void errors_name_line_and_column(void **state) {
     (void)state;
     refuses("a\nb {{ 1 + 'x' }}", AVO_ERROR_TEMPLATE, "line 2, column 8");
@@ -403,6 +435,7 @@ static void plain_messages_become_variables(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_name_line_and_column),
+        cmocka_unit_test(strict_templates_print_nothing_undefined),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(filters_pile_up_only_so_high),
         cmocka_unit_test(work_and_memory_are_limited),

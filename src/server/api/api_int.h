@@ -151,6 +151,7 @@ void endpoint_models(api *api, exchange *exchange);
 void endpoint_model(api *api, exchange *exchange);
 void endpoint_tokenize(api *api, exchange *exchange);
 void endpoint_detokenize(api *api, exchange *exchange);
+void endpoint_tokenizer_info(api *api, exchange *exchange);
 void endpoint_health(api *api, exchange *exchange);
 void endpoint_ready(api *api, exchange *exchange);
 void endpoint_metrics(api *api, exchange *exchange);

@@ -86,7 +86,8 @@ const api_field api_field_table[] = {
     {"add_special_tokens", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(add_special), NULL,
      "same as add_special (name used by vLLM)"},
     {"parse_special", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(parse_special), NULL,
-     "recognise special tokens in the text (default false)"},
+     "recognise special tokens in the text (default: false with content, true with prompt, as "
+     "llama.cpp and vLLM do)"},
     {"with_pieces", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(with_pieces), NULL,
      "return tokens as objects with id and piece (llama.cpp)"},
     {"return_token_strs", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(return_token_strs), NULL,

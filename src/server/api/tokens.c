@@ -1,4 +1,5 @@
-/* /tokenize and /detokenize, with the names of llama.cpp's fields and of vLLM's. */
+/* /tokenize, /detokenize and /tokenizer_info, with the names of llama.cpp's fields and of vLLM's.
+ */
 #include "server/api/helpers.h"
 
 #include "base/value.h"
@@ -80,8 +81,11 @@ static bool tokenize(api *api, api_request *r, id_list *ids, api_fault *fault) {
     if (text == NULL)
         return fault_set(fault, 400, "content", "missing_required_parameter",
                          "give one of content, prompt and messages");
+    /* vLLM always recognises special tokens here, and its clients send rendered templates. */
+    bool special =
+        r->parse_special || (r->content == NULL && api_field_of(r, "parse_special") == NULL);
     uint32_t flags =
-        (r->add_special ? AVO_TOKENIZE_BEGIN : 0u) | (r->parse_special ? AVO_TOKENIZE_SPECIAL : 0u);
+        (r->add_special ? AVO_TOKENIZE_BEGIN : 0u) | (special ? AVO_TOKENIZE_SPECIAL : 0u);
     avo_error error = {0};
     if (model_encode_text(api->model, NULL, text_from(text), flags, ids, &error) == AVO_OK)
         return true;
@@ -163,4 +167,46 @@ static void answer_detokenize(api *api, exchange *exchange) {
 
 void endpoint_detokenize(api *api, exchange *exchange) {
     helper_answer(api, exchange, answer_detokenize);
+}
+
+/* ---- /tokenizer_info ---- */
+
+static void write_special(json_writer *w, const api *api, const char *key, int32_t id) {
+    json_key(w, key);
+    if (id < 0)
+        json_null(w);
+    else
+        json_text(w, tokenizer_piece(api->model->tokenizer, id));
+}
+
+/* What a client needs that tokenizes here: lm-eval's remote tokenizer reads it. */
+void endpoint_tokenizer_info(api *api, exchange *exchange) {
+    const tokenizer *tokenizer = api->model->tokenizer;
+    if (tokenizer == NULL) {
+        exchange_fail(exchange, 404, NULL, "not_found", "the model has no tokenizer");
+        return;
+    }
+    tokenizer_info info = tokenizer_describe(tokenizer);
+    text_view chat_template = api->model->source->chat_template;
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    json_member_string(&w, "kind", info.kind);
+    json_member_u64(&w, "vocab_size", info.vocabulary);
+    json_member_u64(&w, "model_max_length", api->context);
+    json_member_boolean(&w, "add_bos_token", info.adds_begin);
+    json_member_boolean(&w, "add_eos_token", info.adds_end);
+    write_special(&w, api, "bos_token", info.begin);
+    write_special(&w, api, "eos_token", info.end);
+    write_special(&w, api, "unk_token", info.unknown);
+    write_special(&w, api, "pad_token", info.padding);
+    json_key(&w, "chat_template");
+    if (chat_template.size > 0)
+        json_text(&w, chat_template);
+    else
+        json_null(&w);
+    json_end(&w);
+    api_send_json(exchange, 200, &w);
+    buffer_free(&out);
 }

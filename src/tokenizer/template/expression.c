@@ -23,7 +23,7 @@ avo_status jinja_lookup(jinja_render *render, uint32_t symbol, jinja_value *out)
                                 NULL, out);
 }
 
-static avo_status fail_undefined(jinja_render *render, jinja_value value) {
+avo_status jinja_fail_undefined(jinja_render *render, jinja_value value) {
     const jinja_undefined *undefined = value.undefined;
     if (undefined->why != NULL)
         return jinja_fail(render, "%s", undefined->why);
@@ -62,7 +62,7 @@ static avo_status python_attribute(jinja_render *render, jinja_value object, int
     jinja_entry *entry;
     switch ((jinja_kind)object.kind) {
     case JINJA_UNDEFINED:
-        return fail_undefined(render, object);
+        return jinja_fail_undefined(render, object);
     case JINJA_LOOP:
         AVO_TRY(jinja_loop_attribute(render, object.loop, name, out));
         *found = out->kind != JINJA_UNDEFINED || out->undefined->of == NULL;
@@ -118,7 +118,7 @@ static avo_status python_item(jinja_render *render, jinja_value object, jinja_va
     size_t begin;
     *found = false;
     if (object.kind == JINJA_UNDEFINED)
-        return fail_undefined(render, object);
+        return jinja_fail_undefined(render, object);
     if (object.kind == JINJA_DICT) {
         jinja_entry *entry = NULL;
         if (jinja_hashable(key))
@@ -213,7 +213,7 @@ static avo_status evaluate_item(jinja_render *render, const jinja_node *node, ji
         AVO_TRY(evaluate_optional(render, key->slice.step, &step));
         render->node = node;
         if (object.kind == JINJA_UNDEFINED)
-            return fail_undefined(render, object);
+            return jinja_fail_undefined(render, object);
         return jinja_slice(render, object, start, stop, step, out);
     }
     jinja_value evaluated;
@@ -229,7 +229,7 @@ static avo_status evaluate_call(jinja_render *render, const jinja_node *node, ji
     AVO_TRY(jinja_evaluate_arguments(render, &node->call, &arguments));
     render->node = node;
     if (callee.kind == JINJA_UNDEFINED)
-        return fail_undefined(render, callee);
+        return jinja_fail_undefined(render, callee);
     return jinja_call(render, callee, &arguments, out);
 }
 
@@ -276,7 +276,7 @@ static avo_status evaluate_math(jinja_render *render, const jinja_node *node, ji
         render->node = operand;
         bool formats = operand->what == '%' && jinja_is_string(*out);
         if (out->kind == JINJA_UNDEFINED || (right.kind == JINJA_UNDEFINED && !formats))
-            return fail_undefined(render, out->kind == JINJA_UNDEFINED ? *out : right);
+            return jinja_fail_undefined(render, out->kind == JINJA_UNDEFINED ? *out : right);
         AVO_TRY(jinja_math(render, operand->what, *out, right, out));
     }
     return AVO_OK;
@@ -352,7 +352,7 @@ static avo_status evaluate_sign(jinja_render *render, const jinja_node *node, ji
     AVO_TRY(jinja_evaluate(render, node->operand, &value));
     render->node = node;
     if (value.kind == JINJA_UNDEFINED)
-        return fail_undefined(render, value);
+        return jinja_fail_undefined(render, value);
     bool negate = node->kind == NODE_NEGATE;
     if (value.kind == JINJA_NUMBER) {
         *out = value;

@@ -234,7 +234,8 @@ avo_status jinja_print(jinja_builder *builder, jinja_value value) {
     if (value.kind == JINJA_STRING)
         return jinja_builder_text(builder, value.text);
     if (value.kind == JINJA_UNDEFINED)
-        return AVO_OK;
+        return builder->render->input->strict ? jinja_fail_undefined(builder->render, value)
+                                              : AVO_OK;
     return jinja_represent(builder, value);
 }
 

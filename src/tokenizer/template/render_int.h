@@ -75,6 +75,8 @@ struct jinja_render {
 
 AVO_MUST_USE avo_status jinja_fail(jinja_render *render, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
+/* "'name' is undefined", or why. */
+AVO_MUST_USE avo_status jinja_fail_undefined(jinja_render *render, jinja_value value);
 /* What jinja2 knows but this engine does not. */
 AVO_MUST_USE avo_status jinja_unsupported(jinja_render *render, const char *what);
 AVO_MUST_USE avo_status jinja_limit(jinja_render *render, const char *what);

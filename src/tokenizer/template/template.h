@@ -36,6 +36,7 @@ typedef struct chat_template_input {
     text_view begin_token, end_token, unknown_token, padding_token;
     int64_t now;        /* Unix time for strftime_now (UTC) */
     uint64_t steps_max; /* 0: TEMPLATE_STEPS_MAX */
+    bool strict; /* printing an undefined value is an error, as with jinja2's StrictUndefined */
 } chat_template_input;
 
 /* The variables of a plain conversation: messages (role and content) and add_generation_prompt.
