@@ -150,6 +150,10 @@ static void reset_signals(void) {
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
+static bool add_filter(const struct sock_fprog *filter) {
+    return syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter, 0, 0) == 0;
+}
+
 _Noreturn void code_child(const code_child_plan *plan) {
     struct sched_param normal = {0};
     syscall(SYS_sched_setscheduler, 0, SCHED_OTHER,
@@ -169,8 +173,9 @@ _Noreturn void code_child(const code_child_plan *plan) {
         give_up(CODE_STEP_LIMITS);
     confine_files(plan, mounted);
     reset_signals();
-    if (plan->filter != NULL &&
-        syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, plan->filter, 0, 0) != 0)
+    if (plan->filter != NULL && !plan->namespaces && !add_filter(plan->filter_processes))
+        give_up(CODE_STEP_SECCOMP);
+    if (plan->filter != NULL && !add_filter(plan->filter))
         give_up(CODE_STEP_SECCOMP);
     syscall(SYS_execve, plan->path, plan->arguments, plan->environment);
     give_up(CODE_STEP_EXECUTE);

@@ -257,9 +257,36 @@ const struct sock_fprog *code_filter(void) {
     return &program;
 }
 
+/* Put in front of the other: fork, vfork, and clone unless it makes a thread. */
+static const struct sock_filter no_processes[] = {
+    LOAD(nr),
+#ifdef SYS_fork
+    UNLESS_EQUAL(SYS_fork, 1),
+    REFUSE(EPERM),
+    UNLESS_EQUAL(SYS_vfork, 1),
+    REFUSE(EPERM),
+#endif
+    UNLESS_EQUAL(SYS_clone, 3),
+    LOAD_LOW(0),
+    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0),
+    REFUSE(EPERM),
+    RETURN(SECCOMP_RET_ALLOW),
+};
+
+const struct sock_fprog *code_filter_processes(void) {
+    static const struct sock_fprog program = {.len = sizeof(no_processes) / sizeof(no_processes[0]),
+                                              .filter =
+                                                  (struct sock_filter *)(uintptr_t)no_processes};
+    return &program;
+}
+
 #else
 
 const struct sock_fprog *code_filter(void) {
+    return NULL;
+}
+
+const struct sock_fprog *code_filter_processes(void) {
     return NULL;
 }
 

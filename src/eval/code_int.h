@@ -43,6 +43,9 @@ AVO_MUST_USE avo_status code_layers_rules(const code_layers *layers,
 
 /* NULL: none was written for this processor. */
 const struct sock_fprog *code_filter(void);
+/* Forbids new processes; threads stay. Without a pid namespace nothing else would end a process
+ * whose parent died when this process was killed. */
+const struct sock_fprog *code_filter_processes(void);
 
 /* ---- code_folder.c ---- */
 
@@ -94,9 +97,9 @@ typedef struct code_child_plan {
     char *const *arguments, *const *environment;
     const char *folder;
     int null, output, input, result, status;
-    int rules;             /* Landlock; -1: none */
-    uint64_t rights_known; /* to the kernel's ABI */
-    const struct sock_fprog *filter;
+    int rules;                                          /* Landlock; -1: none */
+    uint64_t rights_known;                              /* to the kernel's ABI */
+    const struct sock_fprog *filter, *filter_processes; /* the second without namespaces */
     bool namespaces;
     bool root; /* becomes CODE_NOBODY */
     uint64_t cpu_seconds, processes_max, memory_bytes;

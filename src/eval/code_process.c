@@ -8,8 +8,9 @@
  * long again at its exec; in huge pages both took less than 1 ms.
  *
  * The end: in a pid namespace the child is process 1, and the kernel kills all others when it dies.
- * Elsewhere seccomp keeps every process of the program in the child's process group, which is
- * killed as a whole before the child is reaped, so the group's number cannot belong to others yet.
+ * Elsewhere seccomp lets the program start threads only, so that there is one process, which dies
+ * with this one, too (PR_SET_PDEATHSIG is not inherited by processes that it would start). Its
+ * process group is killed nevertheless: with `unsafe` there may be no seccomp.
  */
 #include "eval/code_int.h"
 
@@ -107,6 +108,7 @@ static void fill_plan(process_run *run) {
         .rules = run->rules,
         .rights_known = run->layers.landlock >= 1 ? landlock_rights(run->layers.landlock) : 0,
         .filter = run->layers.seccomp,
+        .filter_processes = code_filter_processes(),
         .root = geteuid() == 0,
         .cpu_seconds = run->options->cpu_seconds,
         .processes_max = run->options->processes_max,
@@ -170,9 +172,9 @@ static void kill_all(const process_run *run) {
     (void)kill(run->pipes.process, SIGKILL);
 }
 
-/* Others of the group were killed with the child and end within moments. Without a pid namespace
- * they are orphans: this process must reap them if it is process 1 of a container or a subreaper,
- * else the system does. */
+/* Without namespaces and seccomp there may be others of the group, which were killed with the
+ * child. They are orphans: this process must reap them if it is process 1 of a container or a
+ * subreaper, else the system does. */
 static void reap_group(const process_run *run) {
     struct timespec pause = {.tv_nsec = 1000000};
     for (int i = 0; i < GROUP_END_MS && !run->plan.namespaces; i++) {

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hostile_programs.h"
@@ -218,10 +219,82 @@ static void nor_for_another_user(void **state) {
     in_a_child(run_all_as_user_without_namespaces);
 }
 
-/* ---- What the kernel lacks ---- */
+/* ---- A host that is killed ---- */
 
 static code_run_result last;
 static avo_error last_error;
+
+/* The first process of a run, and its folder; 0: the run has not begun. */
+static pid_t find_run(pid_t host, char *folder, size_t capacity) {
+    char path[64], text[64] = "";
+    snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)host, (long)host);
+    int descriptor = open(path, O_RDONLY);
+    if (descriptor < 0 || read(descriptor, text, sizeof(text) - 1) <= 0)
+        text[0] = '\0';
+    close(descriptor);
+    pid_t run = (pid_t)strtol(text, NULL, 10);
+    snprintf(path, sizeof(path), "/proc/%ld/cwd", (long)run);
+    ssize_t bytes = readlink(path, folder, capacity - 1);
+    folder[bytes > 0 ? bytes : 0] = '\0';
+    return strncmp(folder, "/tmp/avocet-code-", 17) == 0 ? run : 0;
+}
+
+static const char multiply[] = "import os, time\nfor i in range(8):\n    try:\n        os.fork()\n"
+                               "    except OSError:\n        pass\n"
+                               "open('ready', 'w')\ntime.sleep(10000)\n";
+
+/* Whether it has tried to multiply; its folder may be in a file system of its own. */
+static bool is_ready(pid_t host, char *folder, size_t capacity) {
+    char path[64];
+    pid_t run = find_run(host, folder, capacity);
+    snprintf(path, sizeof(path), "/proc/%ld/cwd/ready", (long)run);
+    return run > 0 && (access(path, F_OK) == 0 || errno == EACCES);
+}
+
+/* The processes of its program become children of this one, and are dead. */
+static int kill_a_host(void) {
+    if (!is_confinable())
+        return CHILD_NO_KERNEL;
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, "%s", strerror(errno));
+    code_run_options options = {.wall_seconds = (uint32_t)PATIENCE, .cpu_seconds = 60};
+    pid_t host = fork();
+    if (host == 0)
+        _exit(code_run(multiply, strlen(multiply), &options, &last, &last_error) == AVO_OK);
+    char folder[128];
+    struct timespec pause = {.tv_nsec = 10000000};
+    uint64_t begin = clock_now_ns();
+    while (!is_ready(host, folder, sizeof(folder))) {
+        CHECK(clock_seconds(begin, clock_now_ns()) < PATIENCE, "the run does not begin");
+        nanosleep(&pause, NULL);
+    }
+    CHECK(kill(host, SIGKILL) == 0, "%s", strerror(errno));
+    pid_t left;
+    while ((left = waitpid(-1, NULL, WNOHANG | __WALL)) >= 0) {
+        CHECK(clock_seconds(begin, clock_now_ns()) < PATIENCE, "a process outlives its host");
+        if (left == 0)
+            nanosleep(&pause, NULL);
+    }
+    char ready[160];
+    snprintf(ready, sizeof(ready), "%s/ready", folder);
+    (void)!unlink(ready); /* nobody else does */
+    (void)!rmdir(folder);
+    return CHILD_GOOD;
+}
+
+static int kill_a_host_without_namespaces(void) {
+    if (!is_confinable())
+        return CHILD_NO_KERNEL;
+    CHECK(forbid_namespaces(), "%s", strerror(errno));
+    return kill_a_host();
+}
+
+static void nothing_outlives_a_killed_host(void **state) {
+    (void)state;
+    in_a_child(kill_a_host);
+    in_a_child(kill_a_host_without_namespaces);
+}
+
+/* ---- What the kernel lacks ---- */
 
 static avo_status run_text(const char *text, bool unsafe) {
     code_run_options options = {.wall_seconds = (uint32_t)PATIENCE, .unsafe = unsafe};
@@ -409,6 +482,7 @@ int main(void) {
         cmocka_unit_test(hostile_programs_do_no_harm),
         cmocka_unit_test(nor_without_namespaces),
         cmocka_unit_test(nor_for_another_user),
+        cmocka_unit_test(nothing_outlives_a_killed_host),
         cmocka_unit_test(missing_layers_refuse_the_program),
         cmocka_unit_test(fifty_run_at_once),
         cmocka_unit_test(the_host_may_be_unusual),
