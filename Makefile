@@ -69,14 +69,14 @@ train-style: ## examples: teach the default model to talk like a pirate (a few m
 	./$(BUILD)/avocet train sft "$(MODEL)" --config configs/train/style.json -o $(BUILD)/train/style --resume
 	./$(BUILD)/avocet run "$(MODEL)" --adapter pirate=$(BUILD)/train/style --temperature 0 "What is the capital of Italy?"
 
-train-dpo: ## examples: teach the default model to prefer short answers (a few minutes), and ask it
+train-dpo: ## examples: pairs of a short and a long answer (a few minutes); shows the last step
 	@$(BOOT) run
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
 	@cmake --build $(BUILD) --target avocet
 	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
 	@mkdir -p $(BUILD)/train
 	./$(BUILD)/avocet train dpo "$(MODEL)" --config configs/train/short.json -o $(BUILD)/train/short --resume
-	./$(BUILD)/avocet run "$(MODEL)" --adapter short=$(BUILD)/train/short --temperature 0 "What is a river?"
+	@tail -n 1 $(BUILD)/train/short/metrics.jsonl
 
 train-rl: ## examples: reward stories with a dog in them, with three seeds (RL_MODEL=model.bin)
 	@$(BOOT) run

@@ -188,7 +188,9 @@ class Training(unittest.TestCase):
         done = self.train(*arguments, "-o", self.folder / "new-a", status=FAILED)
         self.assertIn(b"--resume", done.stderr)
         self.train(*arguments, "-o", self.folder / "new-a", "--resume")
-        self.assertIn("dog", self.answer("the", "--raw", model=self.folder / "new-a"))
+        metrics = lines(self.folder / "new-a/metrics.jsonl")
+        self.assertLess(metrics[-1]["loss"], 0.8 * metrics[0]["loss"])
+        self.assertNotEqual(self.answer("the", "--raw", model=self.folder / "new-a"), "")
 
     def test_dry_run(self):
         output = self.folder / "nothing"
