@@ -189,6 +189,15 @@ class Bench(unittest.TestCase):
         self.assertEqual([r["model"] for r in results],
                          ["linear q4_1 40×64", "linear q4_1 16×288"])
 
+    def test_products_of_training(self):
+        results = self.kernels("--op", "gemm", "--type", "q4_1", "--shape", "40x64", "-b", "2,3",
+                               "-t", "2")
+        names = [r["model"].replace("bf16 by f32", "bf16") for r in results]
+        self.assertEqual(names, 2 * [f"gemm {precision} {product} 40×64"
+                                     for precision in ("f32", "bf16")
+                                     for product in ("yᵀ·x", "x·Wᵀ q4_1", "y·W q4_1")])
+        self.assertEqual([r["tokens"] for r in results], 6 * [2] + 6 * [3])
+
     def test_attention(self):
         """Bytes and operations are those of the positions that rows see."""
         results = self.kernels("--op", "attention", "--heads", "6x2x16,4x4x24", "-d", "0,64",

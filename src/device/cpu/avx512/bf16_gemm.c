@@ -3,7 +3,10 @@
  *
  * For every lane the instruction adds the product of the odd numbers to the sum, rounds, adds the
  * product of the even ones and rounds again, to nearest. Numbers below 2^-126, given or computed,
- * count as zero. (So Intel's manual has it, and 2 · 10^7 random triples on Zen 5 agreed.) */
+ * count as zero. (So Intel's manual has it, and 2 · 10^7 random triples on Zen 5 agreed.)
+ *
+ * One Zen 5 core (peak of f32 270 GFLOPS) with operands in its caches: 533 to 538 GFLOPS for 512 k.
+ * Whole products: avocet bench --kernels --op gemm. */
 #include "device/cpu/avx512/vec16.h"
 
 #define GEMM_ROWS   14

@@ -17,8 +17,9 @@
 #define ROWS_LEAST     32
 #define ROWS_IN_PLACE  28
 #define STRIPS_LEAST   4
-#define ITEMS_A_WORKER 4
-#define TRIES          4 /* numbers of items that are compared */
+#define ITEMS_A_WORKER 3
+#define BLOCKS_TRIED   8 /* divisions of m and of n that are compared */
+#define CHUNKS_TRIED   4
 #define SIZE_MAX_M     ((size_t)1 << 28)
 
 typedef struct gemm_piece {
@@ -242,27 +243,31 @@ static void run_pieces(gemm *g) {
     g->used = 0;
 }
 
+/* What an item of rows × strips takes for each k, as products: packing a row of A takes as long as
+ * about two strips of it, reading B as long as about four rows. */
+static size_t item_cost(size_t rows, size_t strips) {
+    return (rows + 4) * (strips + 2);
+}
+
 /* Items of rows × strips, in blocks × chunks: at least ITEMS_A_WORKER for each worker where there
- * is enough to do, of a size at which the worker with the most has the least. Every item packs its
- * rows of A, so chunks are few. */
+ * is enough to do, of a size at which the worker with the most has the least. */
 static uint32_t divide(const gemm *g, gemm_piece *piece) {
     const gemm_operand *a = &piece->call->a;
     const size_t m = piece->call->m, step = g->kernels.strips, workers = team_size(g->team);
-    const size_t wanted = ITEMS_A_WORKER * workers;
     /* A transposed weight is decoded GEMM_BLOCK_K of its columns at a time. */
     const bool fixed = a->weight != NULL && a->transposed;
     const size_t fewest = divide_up(m, fixed ? GEMM_PACK_ROWS : ROWS_OF_ITEM);
     const size_t most = fixed ? fewest : size_max(fewest, divide_up(m, ROWS_LEAST));
     size_t least = SIZE_MAX;
-    for (size_t blocks = fewest; blocks <= size_min(most, fewest + TRIES); blocks++) {
+    for (size_t blocks = fewest; blocks <= size_min(most, fewest + BLOCKS_TRIED); blocks++) {
         size_t rows = divide_up(divide_up(m, blocks), QUANT_PANEL_ROWS) * QUANT_PANEL_ROWS;
         rows = fixed ? GEMM_PACK_ROWS : rows;
-        size_t real = divide_up(m, rows), enough = divide_up(wanted, real);
-        for (size_t chunks = enough; chunks <= enough + TRIES; chunks++) {
+        size_t real = divide_up(m, rows), enough = divide_up(ITEMS_A_WORKER * workers, real);
+        for (size_t chunks = enough; chunks <= enough + CHUNKS_TRIED; chunks++) {
             size_t strips = divide_up(divide_up(piece->strips, chunks), step) * step;
             strips = size_max(strips, size_min(STRIPS_LEAST, piece->strips));
             size_t items = real * divide_up(piece->strips, strips);
-            size_t longest = divide_up(items, workers) * rows * strips;
+            size_t longest = divide_up(items, workers) * item_cost(rows, strips);
             if (longest < least) {
                 least = longest;
                 piece->rows = rows;
