@@ -33,12 +33,10 @@ AVX512_INLINE __mmask16 lanes_left(size_t left) {
  * Sapphire Rapids reads 40 % more by both than by L1 requests alone. Zen 5 does best with one
  * request for L1, far ahead: decoding SmolLM2's shape on two threads was 21 % (Q4R), 0 to 9 %
  * (Q4_1) and 12 % (8 bits) faster 8,192 bytes ahead than 2,048, and 6 to 12 % faster than 16,384.
- * In turn on two threads, up to four rows gain another 0 to 3 % at 6,144 (8 bits 2 %), and eight
- * lose up to 3 %. */
+ * One row gains another 0 to 3 % at 6,144 (8 bits 3 to 4 %), two to four rows lose about 2 %. */
 #define PREFETCH_BYTES    2048
 #define PREFETCH_FAR      8192
-#define PREFETCH_ZEN5_FEW 6144 /* up to FETCH_FEW_ROWS rows */
-#define FETCH_FEW_ROWS    4
+#define PREFETCH_ZEN5_ONE 6144 /* one row */
 
 AVX512_INLINE bool is_zen5(void) { /* or later; Zen 4 is family 19h */
     return __builtin_cpu_is("amd") && !__builtin_cpu_is("amdfam19h");
@@ -47,7 +45,7 @@ AVX512_INLINE bool is_zen5(void) { /* or later; Zen 4 is family 19h */
 /* `rows`: that the line is multiplied with. */
 AVX512_INLINE void fetch_ahead(const void *line, const int rows) {
     if (is_zen5()) {
-        const int ahead = rows <= FETCH_FEW_ROWS ? PREFETCH_ZEN5_FEW : PREFETCH_FAR;
+        const int ahead = rows == 1 ? PREFETCH_ZEN5_ONE : PREFETCH_FAR;
         _mm_prefetch((const char *)line + ahead, _MM_HINT_T0);
     } else {
         _mm_prefetch((const char *)line + PREFETCH_FAR, _MM_HINT_T1);
@@ -79,9 +77,9 @@ AVX512_INLINE __m512i dot_four(__m512i sum, __m512i line, const int8_t *four) {
 
 /* Zen 5 does two loads a cycle, as many as products, and every dot_four is one of either, so that
  * scales, sums and lines come on top. Shuffles run beside both: the last rows of a tile are loaded
- * 16 numbers at a time and each four spread by a shuffle. Of eight rows of Q4_0 that left 42 of 47
- * cycles per 32 k; more rows by shuffles are slower again. On Intel shuffles would take the place
- * of products. */
+ * 16 numbers at a time and each four spread by a shuffle. Of eight rows of Q4_0 that left 42 of 44
+ * cycles per 32 k in a loop of these instructions; more rows by shuffles are slower again. On Intel
+ * shuffles would take the place of products. */
 #define SHUFFLE_ROWS_MAX 8 /* larger tiles have registers for nothing else */
 
 AVX512_INLINE bool shuffles_wanted(size_t rows) {
