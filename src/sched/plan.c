@@ -351,6 +351,19 @@ static void give_drafts(sched *sched, uint32_t count, planning *planning) {
     load_drafts(&planning->load, sched->choices, count);
 }
 
+/* What the chunks of prompts add to a step that decodes; 0 where nobody decodes. A chunk's own last
+ * row samples a token as well. */
+static double prompts_ns(const step_cost *cost, const planning *planning) {
+    step_load decode = planning->load;
+    decode.prefill_rows = decode.scored_rows = 0;
+    decode.context_tokens = 0; /* of both: what it costs counts for the tokens */
+    step_load all = planning->load;
+    all.context_tokens = 0;
+    if (decode.decode_rows == 0)
+        return 0;
+    return step_cost_of(cost, &all) - step_cost_of(cost, &decode);
+}
+
 /* What is verified here may be wrong, so it takes nothing from anybody: it comes behind prompts and
  * admissions, and preempts nobody. */
 static void plan_drafts(sched *sched, planning *planning) {
@@ -361,20 +374,22 @@ static void plan_drafts(sched *sched, planning *planning) {
     if (options->logits_max > 0 && options->logits_max - planning->logits < rows)
         rows = options->logits_max - planning->logits;
     double target = (double)options->target_ns;
-    double plain_ns = step_cost_of(&sched->cost[planning->side], &planning->load);
+    const step_cost *cost = &sched->cost[planning->side];
+    double plain_ns = step_cost_of(cost, &planning->load), other_ns = prompts_ns(cost, planning);
     if (planning->logits == 0 || (target > 0 && plain_ns > target))
         return;
     step_load more = planning->load;
     more.draft_rows++;
-    sched_time time = {.token_ns = plain_ns / planning->logits,
-                       .row_ns = step_cost_of(&sched->cost[planning->side], &more) - plain_ns,
+    sched_time time = {.token_ns = (plain_ns - other_ns) / planning->logits,
+                       .row_ns = step_cost_of(cost, &more) - plain_ns,
                        .left_ns = target > 0 ? target - plain_ns : 0};
-    choose_limits limits = {.rows = rows, .step_ns_max = target, .tokens = planning->logits};
-    time.hopeless = !choose_may_pay(&limits, &sched->cost[planning->side], &planning->load);
+    choose_limits limits = {
+        .rows = rows, .step_ns_max = target, .tokens = planning->logits, .other_ns = other_ns};
+    time.hopeless = !choose_may_pay(&limits, cost, &planning->load);
     uint32_t count = ask_drafts(sched, rows, &time);
     if (count == 0)
         return;
-    choose_drafts(sched->choices, count, &limits, &sched->cost[planning->side], &planning->load);
+    choose_drafts(sched->choices, count, &limits, cost, &planning->load);
     reserve_drafts(sched, count, planning);
     give_drafts(sched, count, planning);
 }

@@ -18,12 +18,13 @@ static bool in_time(const choose_limits *limits, double ns) {
 
 bool choose_may_pay(const choose_limits *limits, const step_cost *cost, const step_load *load) {
     step_load with = *load;
-    double tokens = limits->tokens, least = tokens / step_cost_of(cost, load) * GAIN_LEAST;
+    double tokens = limits->tokens;
+    double least = tokens / (step_cost_of(cost, load) - limits->other_ns) * GAIN_LEAST;
     for (uint32_t rows = 0; rows < limits->rows && rows < SURE_ROWS; rows++) {
         with.draft_rows++;
         tokens += SURE;
         double ns = step_cost_of(cost, &with);
-        if (in_time(limits, ns) && tokens / ns > least)
+        if (in_time(limits, ns) && tokens / (ns - limits->other_ns) > least)
             return true;
     }
     return false;
@@ -69,7 +70,7 @@ static void take_always(choose_item *items, uint32_t count, const choose_limits 
 /* Adds rows, likeliest first; returns how many of them give the best rate. */
 static uint32_t best_size(choose_item *items, uint32_t count, const choose_limits *limits,
                           const step_cost *cost, step_load load, uint32_t rows, double tokens) {
-    double best = tokens / step_cost_of(cost, &load) * GAIN_LEAST;
+    double best = tokens / (step_cost_of(cost, &load) - limits->other_ns) * GAIN_LEAST;
     uint32_t size = 0, best_rows = 0;
     float survival;
     for (choose_item *item; rows + size < limits->rows; size++) {
@@ -78,10 +79,10 @@ static uint32_t best_size(choose_item *items, uint32_t count, const choose_limit
             break;
         choose_load(&load, item->context, item->chosen++);
         tokens += (double)survival;
-        double ns = step_cost_of(cost, &load);
-        if (!in_time(limits, ns) || tokens / ns <= best)
+        double ns = step_cost_of(cost, &load), own = ns - limits->other_ns;
+        if (!in_time(limits, ns) || tokens / own <= best)
             continue;
-        best = tokens / ns;
+        best = tokens / own;
         best_rows = size + 1;
     }
     return best_rows;

@@ -23,6 +23,8 @@ typedef struct choose_limits {
     uint32_t rows;      /* draft rows that the step has left */
     double step_ns_max; /* that a step with drafts may take; 0: any time */
     double tokens;      /* expected of the step without drafts */
+    double other_ns;    /* of the step's time that is not spent for these tokens: prompts. With it,
+                           a token would seem dear, and any draft worth its row */
 } choose_limits;
 
 /* `load` is the step without drafts. */

@@ -19,7 +19,8 @@
     0.7f /* of a step: a dearer draft gains too little even where all are right */
 #define LOOKUP_GAIN_ENOUGH 1.0f /* drafts that lookups get accepted in a step, for nothing */
 #define LOOKUP_FADE        0.9f
-#define TEMPERATURES       3 /* classes of them, each with a record */
+#define TEMPERATURES       3    /* classes of them, each with a record */
+#define HOT_DOUBT          0.3f /* of usual rates, above temperature 1 */
 /* Tokens read before one step, about 2 ms; a longer prompt takes more steps. */
 #define FEED_MAX 4096
 
@@ -114,6 +115,7 @@ static avo_status open_parts(speculation *shared, avo_error *error) {
         shared->records[i].model =
             (record_cell){MODEL_PRIOR_COUNT * model_prior[i], MODEL_PRIOR_COUNT};
     }
+    record_doubt(&shared->records[TEMPERATURES - 1].record, HOT_DOUBT);
     shared->drafters = allocator_take_array(shared->allocator, count, sizeof(drafter));
     if (shared->drafters == NULL)
         return status_no_memory(error, "drafters", count * sizeof(drafter));

@@ -75,6 +75,15 @@ void record_begin(record *shared) {
             begin_class(shared, (draft_kind)kind, class);
 }
 
+void record_doubt(record *shared, float factor) {
+    for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++)
+        for (uint32_t class = 0; class < RECORD_MATCHES; class ++)
+            for (uint32_t vote = 0; vote < RECORD_VOTES; vote++)
+                for (uint32_t place = 0; place < RECORD_PLACES; place++)
+                    if (kind != DRAFT_GRAMMAR && kind != DRAFT_CUSTOM)
+                        shared->cell[kind][class][vote][place].right *= factor;
+}
+
 void record_note(record *record, const draft *draft, uint32_t place, bool right) {
     record_cell *cell =
         &record->cell[draft->kind][token_class(draft, place)][draft->vote][place_class(place)];

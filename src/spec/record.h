@@ -33,6 +33,10 @@ void record_clear(record *own);
 /* With the rates of ordinary text. */
 void record_begin(record *shared);
 
+/* Trusts what it begins with less: rates of lookups and models are multiplied. Text that a grammar
+ * leaves no choice about is as sure as before. */
+void record_doubt(record *shared, float factor);
+
 /* Token number `place` (from 0) of a draft was right or wrong, and all before it were right. */
 void record_note(record *record, const draft *draft, uint32_t place, bool right);
 

@@ -123,6 +123,31 @@ static void no_other_choice_is_better(void **state) {
     assert_true(drafted > 1000);
 }
 
+/* Prompts in the step take time, but not for the tokens that drafts compete with: with or without
+ * them, a row is worth the same. */
+static void prompts_do_not_make_drafts_cheap(void **state) {
+    (void)state;
+    const float likely[2] = {.9f, .8f}, unlikely[2] = {.4f, .3f};
+    step_cost cost = line(5e4); /* 16 rows: 1.75 ms, 0.11 ms a token; a row is half of that */
+    step_load load = {.decode_rows = 16, .prefill_rows = 200};
+    choose_item item = {.survival = unlikely, .most = 2};
+    choose_limits limits = {.rows = 8, .tokens = 16};
+    choose_drafts(&item, 1, &limits, &cost, &load);
+    assert_int_equal(item.chosen, 2); /* as if a token cost 0.7 ms */
+    limits.other_ns = 200 * 5e4;
+    choose_drafts(&item, 1, &limits, &cost, &load);
+    assert_int_equal(item.chosen, 0);
+    item.survival = likely;
+    choose_drafts(&item, 1, &limits, &cost, &load);
+    assert_int_equal(item.chosen, 2);
+    assert_true(choose_may_pay(&limits, &cost, &load));
+    cost = line(1e6); /* a row costs what a token does */
+    limits.other_ns = 0;
+    assert_true(choose_may_pay(&limits, &cost, &load));
+    limits.other_ns = 200 * 1e6;
+    assert_false(choose_may_pay(&limits, &cost, &load));
+}
+
 /* Where even sure drafts would not pay, the choice takes none; where they would, it takes some. */
 static void hopeless_costs_are_seen_before_anybody_drafts(void **state) {
     (void)state;
@@ -158,6 +183,7 @@ int main(void) {
         cmocka_unit_test(an_expensive_row_before_cheap_ones_is_not_the_end),
         cmocka_unit_test(time_counts),
         cmocka_unit_test(no_other_choice_is_better),
+        cmocka_unit_test(prompts_do_not_make_drafts_cheap),
         cmocka_unit_test(hopeless_costs_are_seen_before_anybody_drafts),
     };
     return cmocka_run_group_tests_name("spec/choose", tests, NULL, NULL);

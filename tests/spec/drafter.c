@@ -148,6 +148,32 @@ static void rates_are_learned_from_the_text(void **state) {
     close(&b);
 }
 
+/* At temperatures at which nearly anything may come, rates begin lower, but not those of grammars.
+ */
+static void hot_sequences_begin_with_doubt(void **state) {
+    (void)state;
+    static const float temperatures[] = {0.0f, 1.0f, 1.1f};
+    float lookup[3], model[3], forced[3];
+    bench b;
+    open(&b, ~DRAFTS_OFF, CONTROLLER_COST);
+    for (int i = 0; i < 3; i++) {
+        take(&b, temperatures[i]);
+        say(&b, 1, 40);
+        say(&b, 500, 1);
+        say(&b, 11, 4);
+        lookup[i] = proposed(&b, NULL).survival[0];
+        draft given = graded(DRAFT_EAGLE, 7, 300), grammar = graded(DRAFT_GRAMMAR, 0, 300);
+        drafter_rate(b.drafter, &given);
+        drafter_rate(b.drafter, &grammar);
+        model[i] = given.survival[0];
+        forced[i] = grammar.survival[0];
+    }
+    assert_true(lookup[0] == lookup[1] && lookup[2] < .5f * lookup[1] && lookup[2] > 0);
+    assert_true(model[0] == model[1] && model[2] < .5f * model[1]);
+    assert_true(forced[0] == forced[2]);
+    close(&b);
+}
+
 static uint32_t own_drafts(void *context, const int32_t *timeline, uint32_t count, uint32_t most,
                            int32_t *drafts) {
     (void)timeline;
@@ -302,6 +328,7 @@ int main(void) {
         cmocka_unit_test(the_draft_with_more_expected_tokens_wins),
         cmocka_unit_test(of_lookups_the_longer_match_wins),
         cmocka_unit_test(rates_are_learned_from_the_text),
+        cmocka_unit_test(hot_sequences_begin_with_doubt),
         cmocka_unit_test(a_source_of_the_program_comes_before_all),
         cmocka_unit_test(models_are_asked_where_lookups_leave_something_to_gain),
         cmocka_unit_test(useless_models_are_tried_rarely_and_by_all_together),
