@@ -278,6 +278,9 @@ static avo_status restore(eval_run *run, text_view text, size_t *kept, avo_error
         *kept = text.size - rest.size;
     }
     run->restored = run->done;
+    /* A run of fewer documents leaves what a longer one has found. */
+    if (run->done == run->items.count && text.data[text.size - 1] == '\n')
+        *kept = text.size;
     return AVO_OK;
 }
 

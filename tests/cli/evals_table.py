@@ -95,7 +95,10 @@ class Table(unittest.TestCase):
                               for t, n in (("arc_easy", "8"), ("lambada_openai", "5"))])
             again = run()
             self.assertEqual(again.returncode, 0, again.stdout)
-            self.assertEqual(again.stdout.count("outcomes as recorded"), 5)
+            self.assertEqual(again.stdout.count("all 13 outcomes as recorded"), 5)
+            fewer = run("--limit", "3")
+            self.assertEqual(fewer.returncode, 0, fewer.stdout)
+            self.assertEqual(fewer.stdout.count("all 6 outcomes as recorded"), 5)
             refused = run("--tasks", "nothing")
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
 

@@ -356,6 +356,15 @@ static void a_run_goes_on(void **state) {
         same_files(samples_path("whole"), samples_path("part"));
     }
     buffer_free(&text);
+    /* Fewer documents: nothing of the file is lost. */
+    eval_documents few;
+    assert_ok(documents_open(text_from(w->documents_text), "documents", 5, NULL, &few, NULL));
+    options.documents = &few;
+    run_whole(w, task, &options, &how, &run);
+    assert_int_equal(run.restored, 5);
+    eval_run_close(&run);
+    same_files(samples_path("whole"), samples_path("part"));
+    documents_close(&few);
     task_close(task);
 }
 
