@@ -385,8 +385,9 @@ static void the_models_own_rows_choose(void **state) {
         const logit_top *top;
         const float *states;
         assert_ok(device_read_top(unit->layers.stream, &top, &b.error));
-        assert_ok(device_read_tap(unit->layers.stream, 0, 0, own->batch.rows, &states, &b.error));
-        const float *last = states + (size_t)own->batch.logit_row[0] * own->width;
+        uint32_t row = own->batch.logit_row[0];
+        assert_ok(device_read_tap(unit->layers.stream, 0, 0, row + 1, &states, &b.error));
+        const float *last = states + (size_t)row * own->width;
         int32_t first = b.heads->frequent[top->token[0]], second = b.heads->frequent[top->token[1]];
         bool better = own_logit(&b, last, second) > own_logit(&b, last, first);
         assert_int_equal(b.draft.tokens[0], better ? second : first);
