@@ -73,7 +73,7 @@ class Frame(unittest.TestCase):
 
     def test_subcommands(self):
         for name, listed_ones, near, meant in (
-                ("eval", "perplexity, kl or logits", "perplexty", "perplexity"),
+                ("eval", "perplexity, kl, logits, task or tasks", "perplexty", "perplexity"),
                 ("adapter", "inspect, pack or merge", "merg", "merge")):
             self.assertIn(f"missing subcommand: {listed_ones}", self.one_line(call(name), USAGE))
             self.assertIn(f"did you mean {meant}?", self.one_line(call(name, near), USAGE))

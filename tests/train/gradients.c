@@ -41,8 +41,8 @@ static size_t list_cases(void) {
     assert_non_null(folder);
     size_t count = 0;
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        if (entry->d_name[0] == '.')
-            continue;
+        if (strchr(entry->d_name, '.') != NULL)
+            continue; /* a file of another test */
         assert_true(count < CASES_MAX);
         snprintf(case_names[count++], sizeof(case_names[0]), "%.60s", entry->d_name);
     }
