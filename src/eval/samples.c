@@ -268,19 +268,18 @@ static avo_status restore_item(eval_run *run, const text_view *lines, uint32_t i
     return status;
 }
 
-/* The document that a line is of: lines begin with it. */
+/* The document that a line is of. Lines begin with it, so that they need not be parsed for that. */
 static bool line_document(text_view line, uint32_t *index) {
-    static const char begin[] = "{\"doc_id\":";
     uint64_t number = 0;
-    size_t at = sizeof(begin) - 1;
-    if (!text_starts(line, TEXT_LITERAL(begin)))
+    size_t digits = 0;
+    if (!text_take(&line, "{\"") || !text_take(&line, "doc_id") || !text_take(&line, "\":"))
         return false;
-    for (; at < line.size && line.data[at] >= '0' && line.data[at] <= '9' && number < DOCUMENTS_MAX;
-         at++)
-        number = number * 10 + (uint64_t)(line.data[at] - '0');
+    for (; digits < line.size && line.data[digits] >= '0' && line.data[digits] <= '9' &&
+           number < DOCUMENTS_MAX;
+         digits++)
+        number = number * 10 + (uint64_t)(line.data[digits] - '0');
     *index = (uint32_t)number;
-    return at > sizeof(begin) - 1 && number < DOCUMENTS_MAX && at < line.size &&
-           line.data[at] == ',';
+    return digits > 0 && number < DOCUMENTS_MAX && digits < line.size && line.data[digits] == ',';
 }
 
 /* Complete items; *kept is where the last one ends. Those of a run of more documents are left. */
