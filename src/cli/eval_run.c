@@ -133,7 +133,7 @@ static avo_status run_job(const with_model *with, eval_job *job, eval_run *run, 
     avo_status status = AVO_OK;
     if (eval_run_remaining(run) > 0)
         status = ask(with, job, run, error);
-    AVO_THEN(status, samples_close(run, error));
+    AVO_THEN(status, samples_finish(run, error));
     run->options.samples_path = NULL;
     return status;
 }

@@ -1,5 +1,5 @@
 /* The scheduler's delivery thread adds up the events of a query; the caller's thread
- * submits, waits, and hands complete items over. The lock guards `ended` and `failure`. */
+ * submits, waits, and hands complete items over. The lock guards what both of them use. */
 #include "eval/ask.h"
 
 #include "base/allocator.h"
@@ -13,15 +13,16 @@
 #define PREFIX_MIN        64  /* tokens that are worth computing before everything else */
 #define WAIT_NS           200000000L
 #define KV_TOKENS_DEFAULT 32768u /* at least two sequences */
-#define PAGE_TOKENS       64     /* at least a KV page: what a session may need beyond its tokens */
+#define NO_ITEM           UINT32_MAX
+#define PAGE_TOKENS       64 /* at least a KV page: what a session may need beyond its tokens */
 
 typedef struct asking asking;
 
 typedef struct asked {
     asking *run;
+    uint32_t item;   /* NO_ITEM: the prefix */
     uint64_t number; /* of the request; 0: not submitted */
     bool broken;     /* a logprob is no number, or the text found no memory */
-    bool ended;      /* under the lock */
     eval_response response;
     buffer text;
 } asked;
@@ -35,9 +36,13 @@ struct asking {
     asked prefix;
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    uint32_t ended;
-    avo_error failure; /* the first */
-    uint32_t submitted;
+    uint32_t ended;  /* queries, the prefix included */
+    uint32_t *left;  /* [items.count] queries that have not ended */
+    uint32_t *ready; /* [items.count] items all of whose queries have ended, in that order */
+    uint32_t ready_count;
+    avo_error failure;              /* the first */
+    uint32_t submitted;             /* of the caller's thread, as all below */
+    uint32_t next_item, next_query; /* to be submitted; the query counts within the item */
 };
 
 /* ---- Events ---- */
@@ -45,8 +50,9 @@ struct asking {
 static void end(asked *query, const avo_error *why) {
     asking *run = query->run;
     pthread_mutex_lock(&run->lock);
-    query->ended = true;
     run->ended++;
+    if (query->item != NO_ITEM && --run->left[query->item] == 0)
+        run->ready[run->ready_count++] = query->item;
     if (why != NULL && run->failure.status == AVO_OK)
         run->failure = *why;
     pthread_cond_signal(&run->cond);
@@ -94,8 +100,8 @@ static bool on_event(void *context, const avo_event *event) {
 
 /* ---- Submitting ---- */
 
-static void open_asked(asking *run, asked *query) {
-    *query = (asked){.run = run, .response = {.greedy = true}};
+static void open_asked(asking *run, asked *query, uint32_t item) {
+    *query = (asked){.run = run, .item = item, .response = {.greedy = true}};
     buffer_init(&query->text, run->allocator, SIZE_MAX);
 }
 
@@ -132,22 +138,40 @@ static uint32_t ended_count(asking *run, avo_error *failure) {
     return ended;
 }
 
+static bool is_done(const asking *run, uint32_t item) {
+    return run->options->done != NULL && run->options->done[item];
+}
+
+/* The next query, or NULL: there is none. */
+static const eval_query *next_query(asking *run) {
+    const eval_items *items = run->items;
+    while (
+        run->next_item < items->count &&
+        (is_done(run, run->next_item) || run->next_query == items->item[run->next_item].queries)) {
+        run->next_item++;
+        run->next_query = 0;
+    }
+    return run->next_item == items->count
+               ? NULL
+               : &items->query[items->item[run->next_item].first_query + run->next_query];
+}
+
 /* As many as there is room for. */
-static avo_status submit_more(asking *run, uint32_t *next, avo_error *error) {
+static avo_status submit_more(asking *run, avo_error *error) {
     avo_error failure;
-    while (*next < run->items->query_count &&
+    const eval_query *query;
+    while ((query = next_query(run)) != NULL &&
            run->submitted - ended_count(run, &failure) < OUTSTANDING_MAX &&
            failure.status == AVO_OK) {
-        const eval_query *query = &run->items->query[*next];
-        asked *asked = &run->asked[*next];
-        open_asked(run, asked);
+        asked *asked = &run->asked[query - run->items->query];
+        open_asked(run, asked, run->next_item);
         avo_status status = submit(run, asked, query->tokens, query->count, query->from,
                                    run->task->kind == TASK_GENERATE, error);
         if (status == AVO_ERROR_FULL)
             return AVO_OK;
         AVO_TRY(status);
         run->submitted++;
-        ++*next;
+        run->next_query++;
     }
     return AVO_OK;
 }
@@ -168,30 +192,38 @@ static void wait_for_end(asking *run, uint32_t known) {
     pthread_mutex_unlock(&run->lock);
 }
 
-/* Tokens that all queries from `first` on begin with. The last of a query is not counted: it must
- * be computed anyway. */
-static uint32_t common_prefix(const asking *run, uint32_t first) {
-    const eval_query *query = run->items->query;
-    uint32_t common = first < run->items->query_count ? query[first].count : 0;
-    for (uint32_t i = first; i < run->items->query_count; i++) {
-        uint32_t same = 0;
-        while (same < common && same + 1 < query[i].count &&
-               query[i].tokens[same] == query[first].tokens[same])
-            same++;
-        common = same;
-    }
+/* Tokens that all queries begin with which are to be asked; *first is one of them, NULL where there
+ * are fewer than two. The last token of a query is not counted: it must be computed anyway. */
+static uint32_t common_prefix(const asking *run, const eval_query **first) {
+    uint32_t common = 0, queries = 0;
+    *first = NULL;
+    for (uint32_t i = 0; i < run->items->count; i++)
+        for (uint32_t k = 0; k < run->items->item[i].queries && !is_done(run, i); k++) {
+            const eval_query *query = &run->items->query[run->items->item[i].first_query + k];
+            uint32_t same = 0;
+            if (queries++ == 0) {
+                *first = query;
+                common = query->count;
+            }
+            while (same < common && same + 1 < query->count &&
+                   query->tokens[same] == (*first)->tokens[same])
+                same++;
+            common = same;
+        }
+    if (queries < 2)
+        *first = NULL;
     return common;
 }
 
 /* Queries that are admitted together would each compute what they share: shots are computed first,
  * so that all find them in the prefix cache. */
-static avo_status compute_prefix(asking *run, uint32_t first, avo_error *error) {
-    uint32_t common = common_prefix(run, first);
-    open_asked(run, &run->prefix);
-    if (common < PREFIX_MIN || first + 1 >= run->items->query_count)
+static avo_status compute_prefix(asking *run, avo_error *error) {
+    const eval_query *first;
+    uint32_t common = common_prefix(run, &first);
+    open_asked(run, &run->prefix, NO_ITEM);
+    if (first == NULL || common < PREFIX_MIN)
         return AVO_OK;
-    AVO_TRY(
-        submit(run, &run->prefix, run->items->query[first].tokens, common, common, false, error));
+    AVO_TRY(submit(run, &run->prefix, first->tokens, common, common, false, error));
     run->submitted++;
     avo_error failure;
     while (ended_count(run, &failure) == 0)
@@ -200,15 +232,6 @@ static avo_status compute_prefix(asking *run, uint32_t first, avo_error *error) 
 }
 
 /* ---- Handing over ---- */
-
-static bool item_ended(asking *run, const eval_item *item) {
-    bool all = true;
-    pthread_mutex_lock(&run->lock);
-    for (uint32_t i = 0; i < item->queries; i++)
-        all = all && run->asked[item->first_query + i].ended;
-    pthread_mutex_unlock(&run->lock);
-    return all;
-}
 
 static avo_status hand_over(asking *run, uint32_t index, avo_error *error) {
     const eval_item *item = &run->items->item[index];
@@ -230,27 +253,35 @@ static avo_status report(asking *run, uint32_t done, avo_error *error) {
                        run->items->count);
 }
 
+/* The item that became ready behind `taken` others, or NO_ITEM. */
+static uint32_t ready_item(asking *run, uint32_t taken) {
+    pthread_mutex_lock(&run->lock);
+    uint32_t item = taken < run->ready_count ? run->ready[taken] : NO_ITEM;
+    pthread_mutex_unlock(&run->lock);
+    return item;
+}
+
 static avo_status ask_all(asking *run, avo_error *error) {
-    uint32_t head = run->options->first_item;
-    uint32_t next = head < run->items->count ? run->items->item[head].first_query : 0;
-    if (head >= run->items->count)
-        return report(run, head, error);
-    AVO_TRY(compute_prefix(run, next, error));
-    while (head < run->items->count) {
+    uint32_t done = 0, taken = 0, item;
+    for (uint32_t i = 0; i < run->items->count; i++) {
+        run->left[i] = run->items->item[i].queries;
+        done += is_done(run, i);
+    }
+    AVO_TRY(compute_prefix(run, error));
+    while (done < run->items->count) {
         avo_error failure;
-        AVO_TRY(report(run, head, error));
-        AVO_TRY(submit_more(run, &next, error));
+        AVO_TRY(report(run, done, error));
+        AVO_TRY(submit_more(run, error));
         uint32_t ended = ended_count(run, &failure);
         if (failure.status != AVO_OK)
             return status_fail(error, failure.status, "%s", failure.text);
-        uint32_t before = head;
-        while (head < run->items->count && run->items->item[head].first_query < next &&
-               item_ended(run, &run->items->item[head]))
-            AVO_TRY(hand_over(run, head++, error));
-        if (head == before)
+        uint32_t before = done;
+        for (; (item = ready_item(run, taken)) != NO_ITEM; taken++, done++)
+            AVO_TRY(hand_over(run, item, error));
+        if (done == before)
             wait_for_end(run, ended);
     }
-    return report(run, head, error);
+    return report(run, done, error);
 }
 
 /* Nothing may be told of queries whose memory has gone. */
@@ -266,25 +297,34 @@ static void cancel_all(asking *run) {
         wait_for_end(run, ended);
 }
 
-avo_status eval_ask(const eval_task *task, const eval_items *items, const ask_options *options,
-                    const avo_allocator *allocator, avo_error *error) {
-    asking run = {.task = task, .items = items, .options = options, .allocator = allocator};
-    run.asked = allocator_take_array(allocator, items->query_count, sizeof(asked));
-    if (run.asked == NULL)
-        return status_no_memory(error, "queries", items->query_count * sizeof(asked));
+static avo_status ask_with_lock(asking *run, avo_error *error) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&run.lock, NULL);
-    pthread_cond_init(&run.cond, &attributes);
+    pthread_mutex_init(&run->lock, NULL);
+    pthread_cond_init(&run->cond, &attributes);
     pthread_condattr_destroy(&attributes);
-    avo_status status = ask_all(&run, error);
-    cancel_all(&run);
-    for (uint32_t i = 0; i < items->query_count; i++)
-        buffer_free(&run.asked[i].text);
-    pthread_cond_destroy(&run.cond);
-    pthread_mutex_destroy(&run.lock);
-    allocator_give(allocator, run.asked, items->query_count * sizeof(asked));
+    avo_status status = ask_all(run, error);
+    cancel_all(run);
+    for (uint32_t i = 0; i < run->items->query_count; i++)
+        buffer_free(&run->asked[i].text);
+    pthread_cond_destroy(&run->cond);
+    pthread_mutex_destroy(&run->lock);
+    return status;
+}
+
+avo_status eval_ask(const eval_task *task, const eval_items *items, const ask_options *options,
+                    const avo_allocator *allocator, avo_error *error) {
+    asking run = {.task = task, .items = items, .options = options, .allocator = allocator};
+    arena arena;
+    arena_init(&arena, allocator, SIZE_MAX);
+    run.asked = arena_take_array(&arena, items->query_count, sizeof(asked));
+    run.left = arena_take_array(&arena, items->count, sizeof(uint32_t));
+    run.ready = arena_take_array(&arena, items->count, sizeof(uint32_t));
+    avo_status status = run.asked == NULL || run.left == NULL || run.ready == NULL
+                            ? status_no_memory(error, "queries", items->query_count * sizeof(asked))
+                            : ask_with_lock(&run, error);
+    arena_free(&arena);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* Asks a scheduler all queries of a task, a few hundred at a time, and hands the responses of each
- * item over in the order of the items. The responses are the same for any batch, number of threads
- * and prefix cache, because the engine's are.
+ * item over as soon as it is complete, in any order. The responses are the same for any batch,
+ * number of threads and prefix cache, because the engine's are.
  *
  * The caller owns scheduler and items, and no other thread may submit meanwhile. Fails when a
  * request fails, when the callbacks do, and for lack of memory; then all requests have ended. */
@@ -20,7 +20,7 @@ typedef struct ask_options {
     avo_scheduler *scheduler;
     const avo_adapter_use *adapters;
     size_t adapter_count;
-    uint32_t first_item; /* those before it have been answered already */
+    const bool *done; /* [items.count] items that are not asked; NULL: none */
     /* Gets the item's responses, one for each of its queries; called by the thread that called
      * eval_ask. What they point to is valid during the call. */
     avo_status (*take)(void *context, uint32_t item, const eval_response *responses,

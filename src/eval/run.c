@@ -52,7 +52,8 @@ avo_status eval_run_open(const eval_task *task, const eval_run_options *options,
                        &run->items, error));
     run->score =
         allocator_take_array(allocator, (size_t)run->items.count * run->scores, sizeof(double));
-    avo_status status = run->score == NULL
+    run->have = allocator_take_array(allocator, run->items.count, sizeof(bool));
+    avo_status status = run->score == NULL || run->have == NULL
                             ? status_no_memory(error, "scores", run->items.count * sizeof(double))
                             : digest_settings(run, error);
     AVO_THEN(status, samples_open(run, error));
@@ -65,6 +66,7 @@ void eval_run_close(eval_run *run) {
     (void)!samples_close(run, NULL);
     allocator_give(run->allocator, run->score,
                    (size_t)run->items.count * run->scores * sizeof(double));
+    allocator_give(run->allocator, run->have, run->items.count * sizeof(bool));
     buffer_free(&run->line);
     items_close(&run->items);
     *run = (eval_run){.samples = -1};
@@ -78,6 +80,7 @@ static avo_status take(void *context, uint32_t item, const eval_response *respon
     AVO_THEN(status, samples_write(run, item, responses, error));
     if (status != AVO_OK)
         return status_prefix(error, status, "document %u", item + 1);
+    run->have[item] = true;
     run->done++;
     return AVO_OK;
 }
@@ -86,11 +89,11 @@ avo_status eval_run_ask(eval_run *run, avo_scheduler *scheduler, avo_error *erro
     ask_options options = {.scheduler = scheduler,
                            .adapters = run->options.adapters,
                            .adapter_count = run->options.adapter_count,
-                           .first_item = run->done,
+                           .done = run->have,
                            .take = take,
                            .take_context = run,
                            .progress = run->options.progress,
                            .progress_context = run->options.progress_context};
     AVO_TRY(eval_ask(run->task, &run->items, &options, run->allocator, error));
-    return samples_close(run, error);
+    return samples_finish(run, error);
 }

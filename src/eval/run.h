@@ -32,8 +32,9 @@ typedef struct eval_run {
     eval_items items;
     uint32_t scores;   /* of an item: task_scores */
     double *score;     /* [items.count][scores]: 0 or 1, or the log-likelihood (perplexity) */
-    uint32_t restored; /* items that the samples file had */
-    uint32_t done;     /* items with scores */
+    bool *have;        /* [items.count] items with scores */
+    uint32_t restored; /* of these, those that the samples file had */
+    uint32_t done;     /* how many */
     uint64_t settings; /* digest of what all items depend on */
     uint32_t timeouts; /* pass@1: programs that were ended for taking too long */
     int samples;       /* file descriptor; −1: none */
@@ -63,13 +64,15 @@ eval_figure eval_run_figure(const eval_run *run, uint32_t score);
 AVO_MUST_USE avo_status eval_score(eval_run *run, uint32_t item, const eval_response *responses,
                                    const double *passed, double *scores, avo_error *error);
 
-/* ---- samples.c: one line for each item and filter, in order ---- */
+/* ---- samples.c: one line for each item and filter ---- */
 
 /* Reads complete items of an earlier run into the scores and cuts an incomplete end off. */
 AVO_MUST_USE avo_status samples_open(eval_run *run, avo_error *error);
 AVO_MUST_USE avo_status samples_write(eval_run *run, uint32_t item, const eval_response *responses,
                                       avo_error *error);
 AVO_MUST_USE avo_status samples_close(eval_run *run, avo_error *error);
+/* The same for a complete run: the lines are then in the order of the documents. */
+AVO_MUST_USE avo_status samples_finish(eval_run *run, avo_error *error);
 /* The scores, [items][scores], that another run's samples file has for the same documents and
  * prompts, whatever its model. */
 AVO_MUST_USE avo_status samples_compare(const eval_run *run, text_view text, const char *label,

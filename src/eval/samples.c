@@ -1,12 +1,16 @@
-/* The samples file: JSON Lines with lm-eval's keys, one line for each document and filter, written
- * in the order of the documents as they are answered.
+/* The samples file: JSON Lines with lm-eval's keys, one line for each document and filter.
  *
- * Lines are appended whole, so that a process that is killed leaves at most one incomplete line,
- * which the next run cuts off. "digest" covers the document's prompt, its answer, the task, the
+ * A document's lines are appended as soon as it is answered, all at once, so that a process that is
+ * killed loses only documents in flight and leaves at most one incomplete line, which the next run
+ * cuts off. A complete run puts the lines into the order of the documents: its file is the same
+ * bytes however often it was resumed.
+ *
+ * "digest" covers the document's prompt, its answer, the task, the
  * model and its adapters: a file is continued only where all of them are the same. Responses are
  * read back and scored again; only pass@1 is taken over. */
 #include "eval/run.h"
 
+#include "base/allocator.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
@@ -14,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -240,7 +245,7 @@ static avo_status restore_item(eval_run *run, const text_view *lines, uint32_t i
     eval_response responses[TASK_CHOICES_MAX] = {{0}};
     double passed[TASK_SCORES_MAX] = {0};
     const eval_item *item = &run->items.item[index];
-    avo_status status = AVO_OK;
+    avo_status status = run->have[index] ? damaged(run, index, error) : AVO_OK;
     arena_init(&scratch, run->allocator, SIZE_MAX);
     for (uint32_t filter = 0; status == AVO_OK && filter < run->task->filters; filter++) {
         status = json_parse(&scratch, lines[filter], &line, error);
@@ -256,31 +261,51 @@ static avo_status restore_item(eval_run *run, const text_view *lines, uint32_t i
     AVO_THEN(status, eval_score(run, index, responses, passed,
                                 run->score + (size_t)index * run->scores, error));
     arena_free(&scratch);
+    if (status == AVO_OK) {
+        run->have[index] = true;
+        run->done++;
+    }
     return status;
 }
 
-/* Complete items from the begin of the file; *kept is where they end. */
+/* The document that a line is of. Lines begin with it, so that they need not be parsed for that. */
+static bool line_document(text_view line, uint32_t *index) {
+    uint64_t number = 0;
+    size_t digits = 0;
+    if (!text_take(&line, "{\"") || !text_take(&line, "doc_id") || !text_take(&line, "\":"))
+        return false;
+    for (; digits < line.size && line.data[digits] >= '0' && line.data[digits] <= '9' &&
+           number < DOCUMENTS_MAX;
+         digits++)
+        number = number * 10 + (uint64_t)(line.data[digits] - '0');
+    *index = (uint32_t)number;
+    return digits > 0 && number < DOCUMENTS_MAX && digits < line.size && line.data[digits] == ',';
+}
+
+/* Complete items; *kept is where the last one ends. Those of a run of more documents are left. */
 static avo_status restore(eval_run *run, text_view text, size_t *kept, avo_error *error) {
     text_view lines[TASK_FILTERS_MAX], rest = text;
-    uint32_t have = 0;
+    uint32_t have = 0, index = 0, number = 0;
     *kept = 0;
-    while (run->done < run->items.count && rest.size > 0) {
+    while (rest.size > 0) {
         const char *newline = memchr(rest.data, '\n', rest.size);
         if (newline == NULL)
             break;
         lines[have] = (text_view){rest.data, (size_t)(newline - rest.data)};
         rest = (text_view){newline + 1, rest.size - lines[have].size - 1};
+        number++;
+        if (!line_document(lines[have], &index))
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: line %u is no sample; remove the file or run without --resume",
+                               run->options.samples_path, number);
         if (++have < run->task->filters)
             continue;
-        AVO_TRY(restore_item(run, lines, run->done, error));
+        if (index < run->items.count)
+            AVO_TRY(restore_item(run, lines, index, error));
         have = 0;
-        run->done++;
         *kept = text.size - rest.size;
     }
     run->restored = run->done;
-    /* A run of fewer documents leaves what a longer one has found. */
-    if (run->done == run->items.count && text.data[text.size - 1] == '\n')
-        *kept = text.size;
     return AVO_OK;
 }
 
@@ -308,6 +333,77 @@ avo_status samples_open(eval_run *run, avo_error *error) {
         lseek(run->samples, 0, SEEK_END) < 0)
         return status_fail(error, AVO_ERROR_IO, "%s: cannot write: %s", path, strerror(errno));
     return AVO_OK;
+}
+
+/* ---- The order of the documents ---- */
+
+typedef struct sample_line {
+    uint32_t index, place; /* in the file */
+    text_view text;
+} sample_line;
+
+static int by_document(const void *left, const void *right) {
+    const sample_line *a = left, *b = right;
+    if (a->index != b->index)
+        return a->index < b->index ? -1 : 1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* False: they are in order already. */
+static bool find_lines(text_view text, sample_line *lines, uint32_t *count) {
+    bool moved = false;
+    *count = 0;
+    while (text.size > 0) {
+        const char *newline = memchr(text.data, '\n', text.size);
+        size_t bytes = newline == NULL ? text.size : (size_t)(newline - text.data) + 1;
+        sample_line line = {.place = *count, .text = {text.data, bytes}};
+        (void)line_document(line.text, &line.index);
+        moved = moved || (*count > 0 && line.index < lines[*count - 1].index);
+        lines[(*count)++] = line;
+        text = (text_view){text.data + bytes, text.size - bytes};
+    }
+    return moved;
+}
+
+static avo_status write_lines(const char *path, const sample_line *lines, uint32_t count,
+                              avo_error *error) {
+    file_writer writer;
+    AVO_TRY(file_writer_open(&writer, path, error));
+    avo_status status = AVO_OK;
+    for (uint32_t i = 0; status == AVO_OK && i < count; i++)
+        status = file_writer_append(&writer, lines[i].text.data, lines[i].text.size, error);
+    if (status == AVO_OK)
+        return file_writer_commit(&writer, error);
+    file_writer_abort(&writer);
+    return status;
+}
+
+static avo_status sort_file(const eval_run *run, avo_error *error) {
+    const char *path = run->options.samples_path;
+    file_map map;
+    uint32_t count = 0;
+    if (file_kind_of(path) != FILE_REGULAR)
+        return AVO_OK; /* a device: what was written is gone */
+    AVO_TRY(file_map_open(path, &map, error));
+    text_view text = {(const char *)map.bytes.data, map.bytes.size};
+    for (size_t i = 0; i < text.size; i++)
+        count += text.data[i] == '\n';
+    size_t bytes = ((size_t)count + 1) * sizeof(sample_line);
+    sample_line *lines = allocator_take(run->allocator, bytes);
+    avo_status status = lines == NULL ? status_no_memory(error, "samples", bytes) : AVO_OK;
+    if (status == AVO_OK && find_lines(text, lines, &count)) {
+        qsort(lines, count, sizeof(*lines), by_document);
+        status = write_lines(path, lines, count, error);
+    }
+    allocator_give(run->allocator, lines, bytes);
+    file_map_close(&map);
+    return status;
+}
+
+avo_status samples_finish(eval_run *run, avo_error *error) {
+    bool open = run->samples >= 0;
+    AVO_TRY(samples_close(run, error));
+    return open ? sort_file(run, error) : AVO_OK;
 }
 
 /* ---- Another run's scores of the same documents ---- */

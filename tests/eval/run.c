@@ -104,6 +104,7 @@ static void run_whole(const world *w, const eval_task *task, const eval_run_opti
     assert_ok_error(eval_run_open(task, options, NULL, run, &error), &error);
     if (eval_run_remaining(run) > 0)
         assert_ok_error(ask(w, task, run, how, &error), &error);
+    assert_ok_error(samples_finish(run, &error), &error);
     assert_int_equal(run->done, run->items.count);
 }
 
@@ -378,6 +379,39 @@ static void refuses_samples(const eval_task *task, const eval_run_options *optio
         fail_msg("expected \"%s\": %s", part, error.text);
 }
 
+/* Documents are written as they end; a complete file has them in order. */
+static void any_order_is_continued(void **state) {
+    const world *w = *state;
+    eval_task *task = task_of(choice_task);
+    eval_run run;
+    avo_error error = {0};
+    eval_run_options options = options_of(w);
+    const how how = {1, 4, 64, false, 0};
+    options.samples_path = samples_path("ordered");
+    run_whole(w, task, &options, &how, &run);
+    eval_run_close(&run);
+    buffer text, turned;
+    read_file(options.samples_path, &text);
+    buffer_init(&turned, NULL, SIZE_MAX);
+    size_t first = (size_t)((char *)memchr(text.data, '\n', text.size) - text.data) + 1;
+    assert_ok(buffer_append(&turned, text.data + first, text.size - first));
+    assert_ok(buffer_append(&turned, text.data, first));
+    options.samples_path = samples_path("turned");
+    assert_ok_error(file_write(options.samples_path, turned.data, turned.size, &error), &error);
+    options.resume = true;
+    run_whole(w, task, &options, &how, &run);
+    assert_int_equal(run.restored, DOCUMENTS);
+    eval_run_close(&run);
+    same_files(samples_path("ordered"), samples_path("turned"));
+    /* Twice the same document. */
+    assert_ok(buffer_append(&turned, text.data, first));
+    assert_ok_error(file_write(options.samples_path, turned.data, turned.size, &error), &error);
+    refuses_samples(task, &options, "the sample of document 1 is damaged");
+    buffer_free(&text);
+    buffer_free(&turned);
+    task_close(task);
+}
+
 static void other_samples_are_refused(void **state) {
     const world *w = *state;
     eval_task *task = task_of(choice_task), *other = task_of(continuation_task);
@@ -402,10 +436,17 @@ static void other_samples_are_refused(void **state) {
     options.kv_type = NULL;
     options.items.no_begin = true;
     refuses_samples(task, &options, "document 1 was answered with another");
-    assert_ok_error(file_write(options.samples_path, "{}\n", 3, &error), &error);
-    refuses_samples(task, &options, "the sample of document 1 is damaged");
-    assert_ok_error(file_write(options.samples_path, "{\n", 2, &error), &error);
-    refuses_samples(task, &options, "the sample of document 1 is damaged");
+    static const char *const wrong[][2] = {
+        {"{}\n", "line 1 is no sample"},
+        {"{\"doc_id\":}\n", "line 1 is no sample"},
+        {"{\"doc_id\":99999999999,\n", "line 1 is no sample"},
+        {"{\"doc_id\":0,\n", "the sample of document 1 is damaged"},
+        {"{\"doc_id\":3,\"digest\":7}\n", "the sample of document 4 is damaged"}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_ok_error(file_write(options.samples_path, wrong[i][0], strlen(wrong[i][0]), &error),
+                        &error);
+        refuses_samples(task, &options, wrong[i][1]);
+    }
     options.samples_path = "/nowhere/at/all.jsonl";
     refuses_samples(task, &options, "/nowhere/at/all.jsonl: cannot write");
     /* Prompts of another task. */
@@ -518,6 +559,7 @@ int main(void) {
         cmocka_unit_test(blanks_belong_to_the_continuation),
         cmocka_unit_test(wrong_documents_are_refused),
         cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(any_order_is_continued),
         cmocka_unit_test(other_samples_are_refused),
         cmocka_unit_test(a_cancelled_run_keeps_what_it_has),
         cmocka_unit_test(memory_that_runs_out),
