@@ -18,7 +18,7 @@ typedef struct eval_run_options {
     size_t adapter_count;
     const char *kv_type;      /* for the digest; NULL: the default */
     const char *samples_path; /* NULL: none */
-    bool resume;              /* continue the samples file; else it is replaced */
+    bool resume;              /* continue the samples file; else it must be new or empty */
     code_run_options code;    /* pass@1 */
     avo_progress_function progress;
     void *progress_context;

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- Digests ---- */
@@ -321,6 +322,18 @@ static avo_status restore_file(eval_run *run, size_t *kept, avo_error *error) {
     return status;
 }
 
+/* A run may take hours, and --data or --against may name the same file by mistake: nothing that has
+ * contents is replaced. */
+static avo_status refuse_contents(const char *path, avo_error *error) {
+    struct stat found;
+    if (stat(path, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size == 0)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "%s: exists and is not empty; resume its run, remove it, or choose another "
+                       "file for the samples",
+                       path);
+}
+
 avo_status samples_open(eval_run *run, avo_error *error) {
     const char *path = run->options.samples_path;
     size_t kept = 0;
@@ -328,6 +341,8 @@ avo_status samples_open(eval_run *run, avo_error *error) {
         return AVO_OK;
     if (run->options.resume)
         AVO_TRY(restore_file(run, &kept, error));
+    else
+        AVO_TRY(refuse_contents(path, error));
     run->samples = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (kept == 0 ? O_TRUNC : 0), 0666);
     if (run->samples < 0 || ftruncate(run->samples, (off_t)kept) != 0 ||
         lseek(run->samples, 0, SEEK_END) < 0)

@@ -153,6 +153,7 @@ static void any_batch_and_threads(void **state) {
             eval_run run;
             eval_run_options options = options_of(w);
             options.samples_path = samples_path(i == 0 ? "first" : "again");
+            (void)unlink(options.samples_path);
             run_whole(w, task, &options, &hows[i], &run);
             eval_run_close(&run);
             if (i > 0)
@@ -429,6 +430,7 @@ static void other_samples_are_refused(void **state) {
     assert_refused(samples_compare(&run, half, "own", scores, &error), AVO_ERROR_ARGUMENT, &error,
                    "own has the samples of 6 documents, needed are 12");
     eval_run_close(&run);
+    refuses_samples(task, &options, "exists and is not empty");
     options.resume = true;
     refuses_samples(other, &options, "was answered with another model, task, data or option");
     options.kv_type = "f32";
