@@ -163,7 +163,8 @@ static const hostile_program hostile_programs[] = {
                  "    refused(os.listdir, path)\n",
      .outcome = CODE_PASSED},
     {.name = "writing outside",
-     .text = REFUSED "for flags in (os.O_WRONLY, os.O_RDONLY | os.O_TRUNC, os.O_RDWR):\n"
+     .text = REFUSED "for flags in (os.O_WRONLY, os.O_RDONLY | os.O_TRUNC, os.O_RDWR,\n"
+                     "        3, 3 | os.O_TRUNC):\n"
                      "    refused(os.open, SECRET, flags)\n"
                      "refused(os.truncate, SECRET, 0)\nrefused(os.unlink, SECRET)\n"
                      "refused(os.chmod, SECRET, 0)\nrefused(os.utime, SECRET)\n"
@@ -171,6 +172,7 @@ static const hostile_program hostile_programs[] = {
                      "refused(os.symlink, SECRET, 'x')\nrefused(open, '/tmp/x', 'w')\n"
                      "refused(open, sys.executable, 'r+')\n"
                      "refused(os.open, sys.executable, os.O_RDONLY | os.O_TRUNC)\n"
+                     "open('own', 'w').close()\nrefused(os.open, 'own', 3 | os.O_TRUNC)\n"
                      "refused(os.open, '.', os.O_TMPFILE | os.O_RDWR)\n",
      .outcome = CODE_PASSED},
     {.name = "sockets",
