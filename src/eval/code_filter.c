@@ -8,6 +8,8 @@
  *                 access mode 3 (it neither reads nor writes, so Landlock asks for no right, but it
  *                 opens devices and, with O_TRUNC, cuts files), no O_TMPFILE (a file that the watch
  *                 of the folder does not see)
+ *   mmap          no anonymous memory that processes share: the count of a run's memory
+ *                 (code_memory.c) does not see it
  *   clone         no namespaces, no siblings
  *   clone3        the flags are in memory, which a filter cannot read; ENOSYS, and libc takes clone
  *   fcntl         duplicating, flags and locks; no F_SETOWN, which sends signals
@@ -24,6 +26,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #if defined(__x86_64__)
@@ -63,6 +66,8 @@
         BPF_STMT(BPF_ALU | BPF_AND | BPF_K, ACCESS_MODE | O_TRUNC),                                \
         SKIP_IF_EQUAL(O_RDONLY | O_TRUNC, 2), SKIP_IF_EQUAL(ACCESS_MODE, 1),                       \
         UNLESS_EQUAL(ACCESS_MODE | O_TRUNC, 1), REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)
+
+#define SHARED_MEMORY (MAP_SHARED | MAP_ANONYMOUS) /* MAP_SHARED_VALIDATE has MAP_SHARED's bit */
 
 #define CLONE_TIME   0x80u /* CLONE_NEWTIME, which headers may lack */
 #define CLONE_CGROUP 0x02000000u
@@ -123,7 +128,12 @@ static const struct sock_filter instructions[] = {
     ALLOW(umask),
     ALLOW(statfs),
     /* Memory. */
-    ALLOW(mmap),
+    UNLESS_EQUAL(SYS_mmap, 5),
+    LOAD_LOW(3),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SHARED_MEMORY),
+    UNLESS_EQUAL(SHARED_MEMORY, 1),
+    REFUSE(EPERM),
+    RETURN(SECCOMP_RET_ALLOW),
     ALLOW(munmap),
     ALLOW(mprotect),
     ALLOW(mremap),
