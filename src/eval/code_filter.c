@@ -5,7 +5,11 @@
  * where Landlock of an older kernel has a gap, or where a call can do more than its name says.
  *
  *   open          not O_RDONLY with O_TRUNC (Landlock before ABI 3 does not see it cut a file), no
- *                 O_TMPFILE (a file that the watch of the folder does not see)
+ *                 access mode 3 (it neither reads nor writes, so Landlock asks for no right, but it
+ *                 opens devices and, with O_TRUNC, cuts files), no O_TMPFILE (a file that the watch
+ *                 of the folder does not see)
+ *   mmap          no anonymous memory that processes share: the count of a run's memory
+ *                 (code_memory.c) does not see it
  *   clone         no namespaces, no siblings
  *   clone3        the flags are in memory, which a filter cannot read; ENOSYS, and libc takes clone
  *   fcntl         duplicating, flags and locks; no F_SETOWN, which sends signals
@@ -22,6 +26,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #if defined(__x86_64__)
@@ -50,13 +55,19 @@
 #define ALLOW_WITHOUT(call, argument, bits)                                                        \
     UNLESS_EQUAL(SYS_##call, 4), LOAD_LOW(argument), UNLESS_ANY(bits, 1), REFUSE(EPERM),           \
         RETURN(SECCOMP_RET_ALLOW)
-/* O_TMPFILE without its O_DIRECTORY; O_TRUNC where the access mode, the lowest two bits, is 0. */
-#define TEMPORARY_FILE 020000000u
+/* O_TMPFILE without its O_DIRECTORY; the access mode, the lowest two bits, as 3; O_TRUNC where the
+ * mode is 0. */
+#define TEMPORARY_FILE              020000000u
+#define ACCESS_MODE                 3u /* O_ACCMODE has other bits in some C libraries */
+#define SKIP_IF_EQUAL(value, count) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, count, 0)
 #define OPEN(call, argument)                                                                       \
-    UNLESS_EQUAL(SYS_##call, 8), LOAD_LOW(argument), UNLESS_ANY(TEMPORARY_FILE, 1), REFUSE(EPERM), \
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TRUNC, 0, 3),                                       \
-        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, O_ACCMODE), UNLESS_EQUAL(O_RDONLY, 1), REFUSE(EPERM),  \
-        RETURN(SECCOMP_RET_ALLOW)
+    UNLESS_EQUAL(SYS_##call, 8), LOAD_LOW(argument),                                               \
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TEMPORARY_FILE, 4, 0),                                \
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, ACCESS_MODE | O_TRUNC),                                \
+        SKIP_IF_EQUAL(O_RDONLY | O_TRUNC, 2), SKIP_IF_EQUAL(ACCESS_MODE, 1),                       \
+        UNLESS_EQUAL(ACCESS_MODE | O_TRUNC, 1), REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)
+
+#define SHARED_MEMORY (MAP_SHARED | MAP_ANONYMOUS) /* MAP_SHARED_VALIDATE has MAP_SHARED's bit */
 
 #define CLONE_TIME   0x80u /* CLONE_NEWTIME, which headers may lack */
 #define CLONE_CGROUP 0x02000000u
@@ -117,7 +128,12 @@ static const struct sock_filter instructions[] = {
     ALLOW(umask),
     ALLOW(statfs),
     /* Memory. */
-    ALLOW(mmap),
+    UNLESS_EQUAL(SYS_mmap, 5),
+    LOAD_LOW(3),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SHARED_MEMORY),
+    UNLESS_EQUAL(SHARED_MEMORY, 1),
+    REFUSE(EPERM),
+    RETURN(SECCOMP_RET_ALLOW),
     ALLOW(munmap),
     ALLOW(mprotect),
     ALLOW(mremap),

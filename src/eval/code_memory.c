@@ -26,7 +26,7 @@ static size_t read_text(const char *path, char *text, size_t capacity) {
     return got > 0 ? (size_t)got : 0;
 }
 
-/* Resident pages without those of files. */
+/* Resident pages without those of files and of shared memory, which code_filter.c refuses. */
 static void add_process(memory_walk *walk, long process) {
     char path[64], text[256];
     snprintf(path, sizeof(path), "/proc/%ld/statm", process);

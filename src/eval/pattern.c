@@ -8,8 +8,9 @@
 
 #include <pcre2.h>
 
-#define HEAP_FAILED 121      /* PCRE2_ERROR_HEAP_FAILED, which not every version names */
-#define MATCH_LIMIT 1000000u /* calls of the matcher; far more than any filter of lm-eval needs */
+#define HEAP_FAILED   121      /* PCRE2_ERROR_HEAP_FAILED, which not every version names */
+#define MATCH_LIMIT   1000000u /* calls of the matcher; far more than any filter of lm-eval needs */
+#define HEAP_LIMIT_KB 16384    /* for the steps that the matcher may take back */
 
 struct eval_pattern {
     const avo_allocator *allocator;
@@ -60,6 +61,7 @@ static avo_status compile(eval_pattern *pattern, text_view source, avo_error *er
     if (pattern->match == NULL || pattern->limits == NULL)
         return status_no_memory(error, "a pattern", source.size);
     pcre2_set_match_limit(pattern->limits, MATCH_LIMIT);
+    pcre2_set_heap_limit(pattern->limits, HEAP_LIMIT_KB);
     return AVO_OK;
 }
 
@@ -99,7 +101,9 @@ static avo_status next_match(const eval_pattern *pattern, text_view text, size_t
         return status_no_memory(error, "a search", text.size);
     if (count < 0)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "a pattern of the task needs too many steps for an answer of %zu bytes",
+                           "a pattern of the task needs too %s for an answer of %zu bytes; write "
+                           "one that backtracks less",
+                           count == PCRE2_ERROR_HEAPLIMIT ? "much memory" : "many steps",
                            text.size);
     const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(pattern->match);
     *found = true;

@@ -1,6 +1,6 @@
 /* Regular expressions of tasks, as Python's `re` reads them: one search after the other, and
- * replacing every match by nothing. PCRE2 with a limit on backtracking, because tasks come from
- * users. Owned by the task; used by one thread at a time. */
+ * replacing every match by nothing. PCRE2 with limits on backtracking and its memory, because
+ * tasks come from users. Owned by the task; used by one thread at a time. */
 #ifndef AVO_EVAL_PATTERN_H
 #define AVO_EVAL_PATTERN_H
 

@@ -312,6 +312,16 @@ static int without_landlock(void) {
     CHECK(run_text("print(1)", true) == AVO_OK && last.outcome == CODE_PASSED, "%s %s",
           last_error.text, last.output);
     CHECK(strstr(last.layers, "no Landlock, seccomp") != NULL, "%s", last.layers);
+    /* As with Landlock that does not know O_TRUNC: seccomp alone keeps a file from being cut. */
+    CHECK(run_text(REFUSED "open('own', 'w').write('own')\n"
+                           "for flags in (os.O_RDONLY | os.O_TRUNC, 3, 3 | os.O_TRUNC):\n"
+                           "    refused(os.open, 'own', flags)\n"
+                           "assert open('own').read() == 'own'\n"
+                           "for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_TRUNC):\n"
+                           "    os.close(os.open('own', flags))\n",
+                   true) == AVO_OK &&
+              last.outcome == CODE_PASSED,
+          "%s %s", last_error.text, last.output);
     return CHILD_GOOD;
 }
 

@@ -117,6 +117,21 @@ static const hostile_program hostile_programs[] = {
              "        time.sleep(10000)\ntime.sleep(10000)\n",
      .outcome = CODE_FAILED,
      .memory_bytes = (uint64_t)128 << 20},
+    {.name = "shared memory of many",
+     .text =
+         REFUSED "import mmap\nopen('f', 'wb').write(b'x' * 4096)\n"
+                 "mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).write(b'x')\n"
+                 "mmap.mmap(os.open('f', os.O_RDWR), 4096, mmap.MAP_SHARED).write(b'y')\n"
+                 "assert open('f').read(2) == 'yx'\nkept = []\n"
+                 "def share():\n    kept.append(mmap.mmap(-1, 50 << 20))\n"
+                 "    for i in range(50):\n        kept[-1].write(b'x' * (1 << 20))\n"
+                 "for i in range(6):\n    try:\n        child = os.fork()\n    except OSError:\n"
+                 "        break\n"
+                 "    if child == 0:\n        refused(share)\n        os._exit(0)\n"
+                 "    assert os.wait() == (child, 0)\n"
+                 "refused(share)\nrefused(mmap.mmap, -1, 4096, 3 | mmap.MAP_ANONYMOUS)\n",
+     .outcome = CODE_PASSED,
+     .memory_bytes = (uint64_t)128 << 20},
     {.name = "endless loop",
      .once = true,
      .text = "while True:\n    pass\n",
@@ -163,7 +178,8 @@ static const hostile_program hostile_programs[] = {
                  "    refused(os.listdir, path)\n",
      .outcome = CODE_PASSED},
     {.name = "writing outside",
-     .text = REFUSED "for flags in (os.O_WRONLY, os.O_RDONLY | os.O_TRUNC, os.O_RDWR):\n"
+     .text = REFUSED "for flags in (os.O_WRONLY, os.O_RDONLY | os.O_TRUNC, os.O_RDWR,\n"
+                     "        3, 3 | os.O_TRUNC):\n"
                      "    refused(os.open, SECRET, flags)\n"
                      "refused(os.truncate, SECRET, 0)\nrefused(os.unlink, SECRET)\n"
                      "refused(os.chmod, SECRET, 0)\nrefused(os.utime, SECRET)\n"
@@ -171,6 +187,7 @@ static const hostile_program hostile_programs[] = {
                      "refused(os.symlink, SECRET, 'x')\nrefused(open, '/tmp/x', 'w')\n"
                      "refused(open, sys.executable, 'r+')\n"
                      "refused(os.open, sys.executable, os.O_RDONLY | os.O_TRUNC)\n"
+                     "open('own', 'w').close()\nrefused(os.open, 'own', 3 | os.O_TRUNC)\n"
                      "refused(os.open, '.', os.O_TMPFILE | os.O_RDWR)\n",
      .outcome = CODE_PASSED},
     {.name = "sockets",

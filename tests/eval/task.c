@@ -228,6 +228,26 @@ static void backtracking_is_limited(void **state) {
     task_close(task);
 }
 
+/* Each step that the matcher can take back needs memory, more with many groups: the memory ends
+ * long before the steps do. */
+static void memory_of_a_search_is_limited(void **state) {
+    (void)state;
+    enum { BYTES = 100000 };
+    eval_task *task = open_good("{" GENERATE ",\"filters\":[{\"name\":\"f\",\"steps\":["
+                                "{\"regex\":\"(?:(a)|()()()()()()()()()()()()()b)*$\"}]}]}");
+    char *answer = malloc(BYTES);
+    assert_non_null(answer);
+    memset(answer, 'a', BYTES);
+    text_view result;
+    avo_error error = {0};
+    assert_ok_error(task_filter_apply(&task->filter[0], (text_view){answer, 1000}, &result, &error),
+                    &error);
+    assert_refused(task_filter_apply(&task->filter[0], (text_view){answer, BYTES}, &result, &error),
+                   AVO_ERROR_LIMIT, &error, "too much memory for an answer of 100000 bytes");
+    free(answer);
+    task_close(task);
+}
+
 /* ---- Shots ---- */
 
 static void draws_as_python(void **state) {
@@ -311,8 +331,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_tasks_are_refused), cmocka_unit_test(defaults),
         cmocka_unit_test(filters_as_lm_eval),      cmocka_unit_test(other_filters),
-        cmocka_unit_test(backtracking_is_limited), cmocka_unit_test(draws_as_python),
-        cmocka_unit_test(documents_are_objects),   cmocka_unit_test(memory_that_runs_out),
+        cmocka_unit_test(backtracking_is_limited), cmocka_unit_test(memory_of_a_search_is_limited),
+        cmocka_unit_test(draws_as_python),         cmocka_unit_test(documents_are_objects),
+        cmocka_unit_test(memory_that_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
