@@ -255,6 +255,8 @@ void run_init(train_run_state *run, const avo_model *model, const train_run_opti
                              .model = model,
                              .own_settings = options->settings,
                              .record = {.descriptor = -1},
+                             .loss = NAN,
+                             .reward = NAN,
                              .error = error};
     run->settings = &run->own_settings;
 }

@@ -124,6 +124,12 @@ static bool exists(const char *folder, const char *name) {
     return file_kind_of(whole) != FILE_MISSING;
 }
 
+static void remove_file(const char *folder, const char *name) {
+    char path[600], whole[700];
+    snprintf(whole, sizeof(whole), "%s/%s", in_folder(folder, path), name);
+    assert_int_equal(unlink(whole), 0);
+}
+
 #define ADAPTER "adapter_model.safetensors"
 
 /* One run of ten steps; the same stopped at step `at` and resumed with other limits. */
@@ -147,10 +153,18 @@ static void stop_and_resume(call c, const char *whole, const char *parts, const 
     assert_int_equal(result.first_step, at);
     assert_same_file(whole, parts, ADAPTER);
     assert_same_file(whole, parts, "adapter_config.json");
-    /* Everything is done: again, nothing happens. */
+    /* Everything is done: without the output, as after a kill behind the last checkpoint, it is
+     * written again. */
+    remove_file(parts, ADAPTER);
+    remove_file(parts, "adapter_config.json");
+    remove_file(parts, "trainer_state.json");
+    remove_file(parts, "curves.svg");
     assert_ok_error(train(&c, &result), &w.error);
     assert_int_equal(result.first_step, result.steps);
+    assert_true(isnan(result.loss)); /* no step was computed */
     assert_same_file(whole, parts, ADAPTER);
+    assert_same_file(whole, parts, "adapter_config.json");
+    assert_true(exists(parts, "trainer_state.json") && exists(parts, "curves.svg"));
 }
 
 static void sft(void **state) {
