@@ -75,7 +75,7 @@ const train_setting train_setting_table[] = {
     {"beta1", SETTING_NUMBER, AT(beta1), ALL, false, 0, 0.99999999, "X", "AdamW (default 0.9)"},
     {"beta2", SETTING_NUMBER, AT(beta2), ALL, false, 0, 0.99999999, "X",
      "AdamW (default 0.999; pretrain 0.95)"},
-    {"epsilon", SETTING_NUMBER, AT(epsilon), ALL, false, 0, 1, "X", "AdamW (default 1e-8)"},
+    {"epsilon", SETTING_NUMBER, AT(epsilon), ALL, false, 1e-12, 1, "X", "AdamW (default 1e-8)"},
     {"clip", SETTING_NUMBER, AT(clip), ALL, false, 0, 1e9, "X",
      "largest norm of the gradients; larger ones are scaled down (default 1; 0: off)"},
     {"beta", SETTING_NUMBER, AT(beta), DPO | RL, false, 0, 1000, "X",
