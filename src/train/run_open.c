@@ -126,6 +126,17 @@ static avo_status choose_sizes(train_run_state *run) {
 
 /* ---- Steps ---- */
 
+static avo_status find_schedule(const train_run_state *run, schedule_kind *kind) {
+    for (int i = SCHEDULE_CONSTANT; i <= SCHEDULE_COSINE; i++) {
+        *kind = (schedule_kind)i;
+        if (strcmp(run->settings->schedule, schedule_name(*kind)) == 0)
+            return AVO_OK;
+    }
+    return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                       "schedule is %.40s, must be constant, linear or cosine",
+                       run->settings->schedule);
+}
+
 static avo_status choose_steps(train_run_state *run) {
     const train_settings *s = run->settings;
     run->steps = s->steps;
@@ -133,10 +144,8 @@ static avo_status choose_steps(train_run_state *run) {
         double steps = ceil((double)run->info.samples * s->epochs / (double)s->batch);
         run->steps = steps < 1.0 ? 1 : (uint64_t)steps;
     }
-    schedule_kind kind = SCHEDULE_CONSTANT;
-    for (int i = SCHEDULE_CONSTANT; i <= SCHEDULE_COSINE; i++)
-        if (strcmp(s->schedule, schedule_name((schedule_kind)i)) == 0)
-            kind = (schedule_kind)i;
+    schedule_kind kind;
+    AVO_TRY(find_schedule(run, &kind));
     if (s->warmup > run->steps)
         return status_fail(run->error, AVO_ERROR_ARGUMENT,
                            "warmup is %u, must be at most the number of steps (%llu)", s->warmup,

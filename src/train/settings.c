@@ -178,6 +178,8 @@ static void fill_defaults(train_settings *s) {
 
 static bool is_one_of(const char *value, const char *choices) {
     size_t length = strlen(value);
+    if (strchr(value, '|') != NULL) /* several of them are none */
+        return false;
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
         if (strncmp(at, value, length) == 0 && (at[length] == '|' || at[length] == '\0'))
@@ -203,7 +205,7 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
         return status_fail(error, AVO_ERROR_ARGUMENT, "beta is 0, for dpo must be positive");
     if (s->task != TRAIN_RL)
         return AVO_OK;
-    if (is_one_of(s->loss, "sigmoid|ipo"))
+    if (!is_one_of(s->loss, "grpo|dr_grpo|dapo|rloo|reinforce"))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "loss is %s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
                            s->loss);

@@ -337,10 +337,12 @@ static void refusals(void **state) {
     refuse("sft", "{\"rank\": 0}", AVO_ERROR_FORMAT, "rank must be an integer from 1 to 256");
     refuse("sft", "{\"rank\": 257}", AVO_ERROR_FORMAT, "rank must be");
     refuse("sft", "{\"lr\": -1}", AVO_ERROR_FORMAT, "lr must be a number from 0 to 1000");
-    refuse("sft", "{\"epsilon\": 0}", AVO_ERROR_FORMAT,
-           "epsilon must be a number from 1e-12 to 1");
+    refuse("sft", "{\"epsilon\": 0}", AVO_ERROR_FORMAT, "epsilon must be a number from 1e-12 to 1");
     refuse("sft", "{\"cut\": 1}", AVO_ERROR_FORMAT, "cut must be true or false");
     refuse("sft", "{\"schedule\": \"step\"}", AVO_ERROR_FORMAT, "must be one of constant");
+    refuse("sft", "{\"schedule\": \"constant|linear\"}", AVO_ERROR_FORMAT, "must be one of");
+    refuse("rl", "{\"loss\": \"grpo|dr_grpo\"}", AVO_ERROR_FORMAT, "must be one of sigmoid");
+    refuse("sft", "{\"optimizer\": \"\"}", AVO_ERROR_FORMAT, "must be one of adamw");
     refuse("sft", "{\"target\": [1.5, {}]}", AVO_ERROR_FORMAT, "target must be an array");
     refuse("sft", settings_of(s, w.texts, "\"full\": true"), AVO_ERROR_ARGUMENT,
            "settings of LoRA");
