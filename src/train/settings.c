@@ -61,7 +61,8 @@ const train_setting train_setting_table[] = {
     {"lr", SETTING_NUMBER, AT(lr), ALL, false, 0, 1000, "X",
      "learning rate (default: sft 2e-4, dpo 5e-5, rl 5e-5, pretrain 1e-3; with --full a tenth)"},
     {"optimizer", SETTING_CHOICE, AT(optimizer), ALL, false, 0, 0, "adamw|muon",
-     "muon: for matrices, AdamW for the rest (default: pretrain muon, else adamw)"},
+     "muon: with all weights, for matrices, AdamW for the rest (default: pretrain muon, else "
+     "adamw)"},
     {"muon-lr", SETTING_NUMBER, AT(muon_lr), ALL, false, 0, 1000, "X",
      "learning rate of matrices with Muon (default 0.02)"},
     {"schedule", SETTING_CHOICE, AT(schedule), ALL, false, 0, 0, "constant|linear|cosine",
@@ -198,6 +199,10 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
     fill_defaults(s);
     if (s->data == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "missing data: a file or a folder");
+    if (!s->full && strcmp(s->optimizer, "muon") == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "optimizer is muon, which is for full weight matrices: use adamw for "
+                           "a LoRA adapter, or train all weights with full");
     if (s->task == TRAIN_DPO && !is_one_of(s->loss, "sigmoid|ipo"))
         return status_fail(error, AVO_ERROR_ARGUMENT, "loss is %s, for dpo must be sigmoid or ipo",
                            s->loss);

@@ -346,6 +346,8 @@ static void refusals(void **state) {
     refuse("sft", "{\"target\": [1.5, {}]}", AVO_ERROR_FORMAT, "target must be an array");
     refuse("sft", settings_of(s, w.texts, "\"full\": true"), AVO_ERROR_ARGUMENT,
            "settings of LoRA");
+    refuse("sft", settings_of(s, w.texts, "\"optimizer\": \"muon\""), AVO_ERROR_ARGUMENT,
+           "use adamw for a LoRA adapter");
     refuse("sft", settings_of(s, w.texts, "\"context\": 100000"), AVO_ERROR_ARGUMENT,
            "the model's is");
     refuse("sft", settings_of(s, w.texts, "\"rows\": 2"), AVO_ERROR_ARGUMENT,
