@@ -7,9 +7,10 @@
 #include "train/core.h"
 #include "train/optimizer.h"
 #include "train/record.h"
+#include "train/rewards.h"
 #include "train/run.h"
 
-#define METRICS_MAX 80
+#define METRICS_MAX (2 * TRAIN_REWARDS_MAX + 32) /* mean and deviation of each, and the others */
 
 /* The numbers of a step, in the order in which they are written. */
 typedef struct train_metrics {

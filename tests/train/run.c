@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "support/tiny_model.h"
-#include "train/run.h"
+#include "train/run_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -302,6 +302,33 @@ static void rl(void **state) {
     }
 }
 
+/* With as many rewards as there may be, no metric is lost. */
+static void all_rewards_are_recorded(void **state) {
+    (void)state;
+    char settings[1024], path[600], names[TRAIN_REWARDS_MAX][16], expected[64];
+    avo_train_reward rewards[TRAIN_REWARDS_MAX];
+    uint64_t calls = 0;
+    for (size_t i = 0; i < TRAIN_REWARDS_MAX; i++) {
+        snprintf(names[i], sizeof(names[i]), "r%zu", i);
+        rewards[i] = (avo_train_reward){names[i], 1.0, vowels, &calls};
+    }
+    call c = {.task = "rl", .rewards = rewards, .reward_count = TRAIN_REWARDS_MAX};
+    c.output = "rl-rewards";
+    c.settings = settings_of(settings, w.prompts,
+                             "\"steps\": 1, \"batch\": 1, \"group\": 2, \"answer\": 2,"
+                             "\"beta\": 0.1, \"no_template\": true");
+    assert_ok_error(train(&c, NULL), &w.error);
+    assert_int_equal(calls, TRAIN_REWARDS_MAX);
+    file_map map;
+    assert_ok_error(file_map_open(in_folder("rl-rewards/metrics.jsonl", path), &map, &w.error),
+                    &w.error);
+    snprintf(expected, sizeof(expected), "\"rewards/r%d/std\":", TRAIN_REWARDS_MAX - 1);
+    static const char last[] = "\"step_time\":";
+    assert_non_null(memmem(map.bytes.data, map.bytes.size, expected, strlen(expected)));
+    assert_non_null(memmem(map.bytes.data, map.bytes.size, last, strlen(last)));
+    file_map_close(&map);
+}
+
 /* Forty steps teach the tiny model to say vowels. */
 static void reward_rises(void **state) {
     (void)state;
@@ -450,6 +477,7 @@ int main(void) {
         cmocka_unit_test(evaluations),
         cmocka_unit_test(dpo),
         cmocka_unit_test(rl),
+        cmocka_unit_test(all_rewards_are_recorded),
         cmocka_unit_test(reward_rises),
         cmocka_unit_test(refusals),
         cmocka_unit_test(other_runs),
