@@ -2,6 +2,7 @@
 #include "train/run_int.h"
 
 #include "base/file.h"
+#include "device/layer.h"
 #include "formats/source.h"
 #include "model/model.h"
 #include "train/output.h"
@@ -157,6 +158,14 @@ static avo_status choose_steps(train_run_state *run) {
 
 /* ---- Core and optimizer ---- */
 
+/* Tokens of the KV pool that sampling needs for as many completions as there are sequences of a
+ * pass at once; with fewer they would wait for one another. */
+static uint64_t rollout_tokens(const train_run_state *run) {
+    uint64_t completions = (uint64_t)run->settings->batch * run->settings->group;
+    return (uint64_t)smaller(completions, run->sequences_max) *
+           ((uint64_t)run->context_max + KV_PAGE_TOKENS);
+}
+
 void run_core_options(const train_run_state *run, train_core_options *options) {
     static const char *const all[] = {"all-linear"};
     const train_settings *s = run->settings;
@@ -176,6 +185,8 @@ void run_core_options(const train_run_state *run, train_core_options *options) {
                                     .context_max = run->context_max,
                                     .engine = run->options->engine};
     options->engine.threads = s->threads;
+    if (s->task == TRAIN_RL && options->engine.kv_tokens < rollout_tokens(run))
+        options->engine.kv_tokens = rollout_tokens(run);
     if (options->engine.speculate == NULL)
         options->engine.speculate = "off";
 }

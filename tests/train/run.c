@@ -4,6 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "device/layer.h"
 #include "support/tiny_model.h"
 #include "train/run_int.h"
 
@@ -302,6 +303,30 @@ static void rl(void **state) {
     }
 }
 
+/* All completions of a pass have room in the KV pool at once. */
+static void completions_do_not_wait(void **state) {
+    (void)state;
+    const train_run_options options = {.engine = AVO_ENGINE_OPTIONS_INIT};
+    avo_error error;
+    train_run_state run;
+    train_core_options core;
+    run_init(&run, w.model, &options, &error);
+    run.own_settings.task = TRAIN_RL;
+    run.own_settings.batch = 4;
+    run.own_settings.group = 8;
+    run.rows_max = 1024;
+    run.sequences_max = 20;
+    run.context_max = 500;
+    run_core_options(&run, &core);
+    assert_true(core.engine.kv_tokens >= (uint64_t)20 * (500 + KV_PAGE_TOKENS));
+    run.own_settings.group = 2; /* fewer completions than sequences */
+    run_core_options(&run, &core);
+    assert_true(core.engine.kv_tokens == (uint64_t)8 * (500 + KV_PAGE_TOKENS));
+    run.own_settings.task = TRAIN_SFT;
+    run_core_options(&run, &core);
+    assert_true(core.engine.kv_tokens == 0); /* the core's choice */
+}
+
 /* With as many rewards as there may be, no metric is lost. */
 static void all_rewards_are_recorded(void **state) {
     (void)state;
@@ -477,6 +502,7 @@ int main(void) {
         cmocka_unit_test(evaluations),
         cmocka_unit_test(dpo),
         cmocka_unit_test(rl),
+        cmocka_unit_test(completions_do_not_wait),
         cmocka_unit_test(all_rewards_are_recorded),
         cmocka_unit_test(reward_rises),
         cmocka_unit_test(refusals),
