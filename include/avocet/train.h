@@ -74,7 +74,7 @@ typedef struct avo_train_result {
     uint64_t first_step, step; /* the run continued behind the first and reached the second */
     uint64_t steps;            /* of the whole run */
     uint64_t tokens;           /* trained on, in all parts of the run */
-    double loss;               /* of the last step */
+    double loss;               /* of the last step; NaN: no step was done */
     double best_loss;          /* smallest loss of valid data; NaN: no evaluation */
     uint64_t best_step;
     double seconds; /* of this call */

@@ -74,7 +74,8 @@ static avo_status print_summary_json(const train_call *call, const train_summary
     json_member_u64(w, "steps", summary->steps);
     json_member_u64(w, "first_step", summary->first_step);
     json_member_u64(w, "tokens", summary->tokens);
-    json_member_number(w, "loss", summary->loss);
+    if (!isnan(summary->loss))
+        json_member_number(w, "loss", summary->loss);
     if (!isnan(summary->best)) {
         json_member_number(w, "best_eval_loss", summary->best);
         json_member_u64(w, "best_step", summary->best_step);
@@ -86,8 +87,10 @@ static avo_status print_summary_json(const train_call *call, const train_summary
 
 static void print_summary(const train_call *call, const train_summary *summary) {
     char time[32];
-    printf("%s: %" PRIu64 " steps, %" PRIu64 " tokens, loss %.4f", call->options.output,
-           summary->step, summary->tokens, summary->loss);
+    printf("%s: %" PRIu64 " steps, %" PRIu64 " tokens", call->options.output, summary->step,
+           summary->tokens);
+    if (!isnan(summary->loss))
+        printf(", loss %.4f", summary->loss);
     if (!isnan(summary->best))
         printf(", best eval_loss %.4f at step %" PRIu64 " (in best/)", summary->best,
                summary->best_step);

@@ -6,8 +6,8 @@
  *   dq = scale·Σ dz·k            dk += scale·Σ dz·q
  *
  * Queries are taken in blocks, for all heads of one sequence at a time; the block's size depends on
- * the model and the longest context alone. dk and dv are summed over blocks in ascending order, and
- * over the query heads of their KV head in order. */
+ * the number of heads alone, so that bits do not depend on the length of other samples. dk and dv
+ * are summed over blocks in ascending order, and over the query heads of their KV head in order. */
 #include "train/core_int.h"
 
 #include "base/checked.h"
@@ -17,19 +17,18 @@
 
 #define BLOCK_ROWS_MAX   128
 #define BLOCK_ROWS_MIN   8
-#define BLOCK_FLOATS     ((size_t)4 << 20) /* of the scores, where blocks may be that small */
-#define HEADS_OF_RUN_MAX 64                /* calls of one gemm_run */
+#define BLOCK_PRODUCTS   2048 /* heads × rows, where blocks may be that small */
+#define HEADS_OF_RUN_MAX 64   /* calls of one gemm_run */
 
-static size_t block_rows(uint32_t heads, uint32_t context_max) {
-    size_t rows = BLOCK_FLOATS / ((size_t)heads * context_max);
-    return size_min(size_max(rows, BLOCK_ROWS_MIN), BLOCK_ROWS_MAX);
+static size_t block_rows(uint32_t heads) {
+    return size_min(size_max(BLOCK_PRODUCTS / heads, BLOCK_ROWS_MIN), BLOCK_ROWS_MAX);
 }
 
 size_t train_attention_floats(const model_view *view, uint32_t context_max) {
     size_t most = 0;
     for (uint32_t i = 0; i < view->layers; i++) {
         uint32_t heads = view->layer[i].heads;
-        most = size_max(most, heads * block_rows(heads, context_max) * context_max);
+        most = size_max(most, heads * block_rows(heads) * context_max);
     }
     return most;
 }
@@ -45,7 +44,7 @@ typedef struct attention_block {
 
 static attention_block block_at(train_core *core, const layer_view *layer, const train_part *span,
                                 size_t first) {
-    size_t rows = block_rows(layer->heads, core->options.context_max);
+    size_t rows = block_rows(layer->heads);
     attention_block block = {.core = core,
                              .layer = layer,
                              .span = span,

@@ -144,7 +144,7 @@ static avo_status run_with(public_run *run, const avo_model *model, train_reward
 avo_status avo_train_run(const avo_model *model, const avo_train_options *options,
                          avo_train_result *result, avo_error *error) {
     public_run run = {.options = AVO_TRAIN_OPTIONS_INIT, .error = error};
-    train_summary summary = {.best = NAN};
+    train_summary summary = {.loss = NAN, .best = NAN};
     AVO_TRY(options_take(&run.options, sizeof(run.options), options, "avo_train_options", error));
     run.allocator = run.options.allocator;
     arena_init(&run.arena, run.allocator, SIZE_MAX);

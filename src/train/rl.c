@@ -38,19 +38,24 @@ static avo_status take_arrays(train_run_state *run, rl_state *s) {
     return AVO_OK;
 }
 
-static policy_kind kind_of(const char *name) {
-    for (int i = POLICY_GRPO; i <= POLICY_REINFORCE; i++)
-        if (strcmp(name, policy_name((policy_kind)i)) == 0)
-            return (policy_kind)i;
-    return POLICY_DAPO;
+static avo_status kind_of(const char *name, policy_kind *kind, avo_error *error) {
+    for (int i = POLICY_GRPO; i <= POLICY_REINFORCE; i++) {
+        *kind = (policy_kind)i;
+        if (strcmp(name, policy_name(*kind)) == 0)
+            return AVO_OK;
+    }
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "loss is %.40s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
+                       name);
 }
 
 static avo_status rl_open(train_run_state *run) {
     const train_settings *settings = run->settings;
+    policy_kind kind;
+    AVO_TRY(kind_of(settings->loss, &kind, run->error));
     rl_state *s = allocator_take(run->allocator, sizeof(*s));
     if (s == NULL)
         return status_no_memory(run->error, "completions", sizeof(*s));
-    policy_kind kind = kind_of(settings->loss);
     *s = (rl_state){
         .prompts = settings->batch,
         .completions = (size_t)settings->batch * settings->group,

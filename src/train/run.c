@@ -101,18 +101,25 @@ static bool is_at_checkpoint(const train_run_state *run) {
     return every > 0 && run->state.step % every == 0;
 }
 
-static avo_status save(train_run_state *run) {
-    checkpoint_run run_of = checkpoint_of(run);
+/* Everything beside the checkpoint. */
+static avo_status write_results(train_run_state *run) {
     record_state trainer = trainer_state(run);
     const char *output = run->options->output;
-    run->state.best = run->record.best;
-    run->state.best_step = run->record.best_step;
-    AVO_TRY(checkpoint_write(&run_of, output, &run->state, &run->record, &trainer, run->error));
     AVO_TRY(train_record_write_state(&run->record, output, &trainer, run->error));
     AVO_TRY(train_record_write_curves(&run->record, output, run->error));
     if (run->settings->full && run->state.step < run->steps)
         return AVO_OK; /* the checkpoint has the model; once is enough while it changes */
     return output_write(run->model, run->settings, run->parameters, output, run->error);
+}
+
+static avo_status save(train_run_state *run) {
+    checkpoint_run run_of = checkpoint_of(run);
+    record_state trainer = trainer_state(run);
+    run->state.best = run->record.best;
+    run->state.best_step = run->record.best_step;
+    AVO_TRY(checkpoint_write(&run_of, run->options->output, &run->state, &run->record, &trainer,
+                             run->error));
+    return write_results(run);
 }
 
 /* ---- Beginning ---- */
@@ -246,8 +253,11 @@ static avo_status run_all(train_run_state *run, train_summary *summary, arena *a
     avo_status status = AVO_OK;
     if (run->task->open != NULL)
         status = run->task->open(run);
-    if (status == AVO_OK && run->state.step >= run->steps)
+    if (status == AVO_OK && run->state.step >= run->steps) {
         run_log(run, "all %llu steps are done already", (unsigned long long)run->steps);
+        /* The run may have been killed between its last checkpoint and its output. */
+        status = write_results(run);
+    }
     AVO_THEN(status, loop(run, &more));
     summary->step = run->state.step;
     summary->tokens = run->state.tokens;
@@ -270,7 +280,7 @@ avo_status train_run(const avo_model *model, const train_run_options *options,
     train_run_state run;
     float_mode mode;
     uint64_t begin = clock_now_ns();
-    *summary = (train_summary){.best = NAN};
+    *summary = (train_summary){.loss = NAN, .best = NAN};
     run_init(&run, model, options, error);
     arena_init(&arena, options->allocator, SIZE_MAX);
     float_mode_enter(&mode);

@@ -57,7 +57,7 @@ typedef struct train_run_options {
 typedef struct train_summary {
     uint64_t first_step, step, steps; /* resumed behind; reached; wanted */
     uint64_t tokens;                  /* seen, in all parts of the run */
-    double loss;                      /* of the last step */
+    double loss;                      /* of the last step; NAN: no step was done */
     double best;                      /* smallest eval_loss; NAN: none */
     uint64_t best_step;
     double seconds; /* of this part */

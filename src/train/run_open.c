@@ -2,6 +2,7 @@
 #include "train/run_int.h"
 
 #include "base/file.h"
+#include "device/layer.h"
 #include "formats/source.h"
 #include "model/model.h"
 #include "train/output.h"
@@ -126,6 +127,17 @@ static avo_status choose_sizes(train_run_state *run) {
 
 /* ---- Steps ---- */
 
+static avo_status find_schedule(const train_run_state *run, schedule_kind *kind) {
+    for (int i = SCHEDULE_CONSTANT; i <= SCHEDULE_COSINE; i++) {
+        *kind = (schedule_kind)i;
+        if (strcmp(run->settings->schedule, schedule_name(*kind)) == 0)
+            return AVO_OK;
+    }
+    return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                       "schedule is %.40s, must be constant, linear or cosine",
+                       run->settings->schedule);
+}
+
 static avo_status choose_steps(train_run_state *run) {
     const train_settings *s = run->settings;
     run->steps = s->steps;
@@ -133,10 +145,8 @@ static avo_status choose_steps(train_run_state *run) {
         double steps = ceil((double)run->info.samples * s->epochs / (double)s->batch);
         run->steps = steps < 1.0 ? 1 : (uint64_t)steps;
     }
-    schedule_kind kind = SCHEDULE_CONSTANT;
-    for (int i = SCHEDULE_CONSTANT; i <= SCHEDULE_COSINE; i++)
-        if (strcmp(s->schedule, schedule_name((schedule_kind)i)) == 0)
-            kind = (schedule_kind)i;
+    schedule_kind kind;
+    AVO_TRY(find_schedule(run, &kind));
     if (s->warmup > run->steps)
         return status_fail(run->error, AVO_ERROR_ARGUMENT,
                            "warmup is %u, must be at most the number of steps (%llu)", s->warmup,
@@ -147,6 +157,14 @@ static avo_status choose_steps(train_run_state *run) {
 }
 
 /* ---- Core and optimizer ---- */
+
+/* Tokens of the KV pool that sampling needs for as many completions as there are sequences of a
+ * pass at once; with fewer they would wait for one another. */
+static uint64_t rollout_tokens(const train_run_state *run) {
+    uint64_t completions = (uint64_t)run->settings->batch * run->settings->group;
+    return (uint64_t)smaller(completions, run->sequences_max) *
+           ((uint64_t)run->context_max + KV_PAGE_TOKENS);
+}
 
 void run_core_options(const train_run_state *run, train_core_options *options) {
     static const char *const all[] = {"all-linear"};
@@ -167,6 +185,8 @@ void run_core_options(const train_run_state *run, train_core_options *options) {
                                     .context_max = run->context_max,
                                     .engine = run->options->engine};
     options->engine.threads = s->threads;
+    if (s->task == TRAIN_RL && options->engine.kv_tokens < rollout_tokens(run))
+        options->engine.kv_tokens = rollout_tokens(run);
     if (options->engine.speculate == NULL)
         options->engine.speculate = "off";
 }
@@ -255,6 +275,8 @@ void run_init(train_run_state *run, const avo_model *model, const train_run_opti
                              .model = model,
                              .own_settings = options->settings,
                              .record = {.descriptor = -1},
+                             .loss = NAN,
+                             .reward = NAN,
                              .error = error};
     run->settings = &run->own_settings;
 }

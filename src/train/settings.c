@@ -61,7 +61,8 @@ const train_setting train_setting_table[] = {
     {"lr", SETTING_NUMBER, AT(lr), ALL, false, 0, 1000, "X",
      "learning rate (default: sft 2e-4, dpo 5e-5, rl 5e-5, pretrain 1e-3; with --full a tenth)"},
     {"optimizer", SETTING_CHOICE, AT(optimizer), ALL, false, 0, 0, "adamw|muon",
-     "muon: for matrices, AdamW for the rest (default: pretrain muon, else adamw)"},
+     "muon: with all weights, for matrices, AdamW for the rest (default: pretrain muon, else "
+     "adamw)"},
     {"muon-lr", SETTING_NUMBER, AT(muon_lr), ALL, false, 0, 1000, "X",
      "learning rate of matrices with Muon (default 0.02)"},
     {"schedule", SETTING_CHOICE, AT(schedule), ALL, false, 0, 0, "constant|linear|cosine",
@@ -75,7 +76,7 @@ const train_setting train_setting_table[] = {
     {"beta1", SETTING_NUMBER, AT(beta1), ALL, false, 0, 0.99999999, "X", "AdamW (default 0.9)"},
     {"beta2", SETTING_NUMBER, AT(beta2), ALL, false, 0, 0.99999999, "X",
      "AdamW (default 0.999; pretrain 0.95)"},
-    {"epsilon", SETTING_NUMBER, AT(epsilon), ALL, false, 0, 1, "X", "AdamW (default 1e-8)"},
+    {"epsilon", SETTING_NUMBER, AT(epsilon), ALL, false, 1e-12, 1, "X", "AdamW (default 1e-8)"},
     {"clip", SETTING_NUMBER, AT(clip), ALL, false, 0, 1e9, "X",
      "largest norm of the gradients; larger ones are scaled down (default 1; 0: off)"},
     {"beta", SETTING_NUMBER, AT(beta), DPO | RL, false, 0, 1000, "X",
@@ -178,6 +179,8 @@ static void fill_defaults(train_settings *s) {
 
 static bool is_one_of(const char *value, const char *choices) {
     size_t length = strlen(value);
+    if (strchr(value, '|') != NULL) /* several of them are none */
+        return false;
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
         if (strncmp(at, value, length) == 0 && (at[length] == '|' || at[length] == '\0'))
@@ -196,6 +199,10 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
     fill_defaults(s);
     if (s->data == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "missing data: a file or a folder");
+    if (!s->full && strcmp(s->optimizer, "muon") == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "optimizer is muon, which is for full weight matrices: use adamw for "
+                           "a LoRA adapter, or train all weights with full");
     if (s->task == TRAIN_DPO && !is_one_of(s->loss, "sigmoid|ipo"))
         return status_fail(error, AVO_ERROR_ARGUMENT, "loss is %s, for dpo must be sigmoid or ipo",
                            s->loss);
@@ -203,7 +210,7 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
         return status_fail(error, AVO_ERROR_ARGUMENT, "beta is 0, for dpo must be positive");
     if (s->task != TRAIN_RL)
         return AVO_OK;
-    if (is_one_of(s->loss, "sigmoid|ipo"))
+    if (!is_one_of(s->loss, "grpo|dr_grpo|dapo|rloo|reinforce"))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "loss is %s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
                            s->loss);

@@ -6,7 +6,7 @@
 
 #include "avocet/scheduler.h"
 #include "support/models.h"
-#include "train/core.h"
+#include "train/core_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -333,8 +333,25 @@ static void same_bits(void **state) {
     }
 }
 
+/* Blocks of attention have as many rows whatever the longest sample is: dk and dv are summed over
+ * blocks, so that another division would give other bits. A block's floats are heads × rows ×
+ * context. */
+static void blocks_do_not_depend_on_data(void **state) {
+    (void)state;
+    static const uint32_t heads[] = {1, 9, 16, 32, 64, 96, 1024};
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        layer_view layer = {.heads = heads[i]};
+        model_view view = {.layers = 1, .layer = &layer};
+        size_t of_one = train_attention_floats(&view, 1);
+        assert_true(of_one / heads[i] >= 8 && of_one / heads[i] <= 128);
+        for (uint32_t context = 2; context <= 1u << 18; context *= 4)
+            assert_true(train_attention_floats(&view, context) == of_one * context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_served), cmocka_unit_test(full_as_served), cmocka_unit_test(same_bits)};
+        cmocka_unit_test(as_served), cmocka_unit_test(full_as_served), cmocka_unit_test(same_bits),
+        cmocka_unit_test(blocks_do_not_depend_on_data)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,9 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "device/layer.h"
 #include "support/tiny_model.h"
-#include "train/run.h"
+#include "train/run_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -124,6 +125,12 @@ static bool exists(const char *folder, const char *name) {
     return file_kind_of(whole) != FILE_MISSING;
 }
 
+static void remove_file(const char *folder, const char *name) {
+    char path[600], whole[700];
+    snprintf(whole, sizeof(whole), "%s/%s", in_folder(folder, path), name);
+    assert_int_equal(unlink(whole), 0);
+}
+
 #define ADAPTER "adapter_model.safetensors"
 
 /* One run of ten steps; the same stopped at step `at` and resumed with other limits. */
@@ -147,10 +154,18 @@ static void stop_and_resume(call c, const char *whole, const char *parts, const 
     assert_int_equal(result.first_step, at);
     assert_same_file(whole, parts, ADAPTER);
     assert_same_file(whole, parts, "adapter_config.json");
-    /* Everything is done: again, nothing happens. */
+    /* Everything is done: without the output, as after a kill behind the last checkpoint, it is
+     * written again. */
+    remove_file(parts, ADAPTER);
+    remove_file(parts, "adapter_config.json");
+    remove_file(parts, "trainer_state.json");
+    remove_file(parts, "curves.svg");
     assert_ok_error(train(&c, &result), &w.error);
     assert_int_equal(result.first_step, result.steps);
+    assert_true(isnan(result.loss)); /* no step was computed */
     assert_same_file(whole, parts, ADAPTER);
+    assert_same_file(whole, parts, "adapter_config.json");
+    assert_true(exists(parts, "trainer_state.json") && exists(parts, "curves.svg"));
 }
 
 static void sft(void **state) {
@@ -288,6 +303,57 @@ static void rl(void **state) {
     }
 }
 
+/* All completions of a pass have room in the KV pool at once. */
+static void completions_do_not_wait(void **state) {
+    (void)state;
+    const train_run_options options = {.engine = AVO_ENGINE_OPTIONS_INIT};
+    avo_error error;
+    train_run_state run;
+    train_core_options core;
+    run_init(&run, w.model, &options, &error);
+    run.own_settings.task = TRAIN_RL;
+    run.own_settings.batch = 4;
+    run.own_settings.group = 8;
+    run.rows_max = 1024;
+    run.sequences_max = 20;
+    run.context_max = 500;
+    run_core_options(&run, &core);
+    assert_true(core.engine.kv_tokens >= (uint64_t)20 * (500 + KV_PAGE_TOKENS));
+    run.own_settings.group = 2; /* fewer completions than sequences */
+    run_core_options(&run, &core);
+    assert_true(core.engine.kv_tokens == (uint64_t)8 * (500 + KV_PAGE_TOKENS));
+    run.own_settings.task = TRAIN_SFT;
+    run_core_options(&run, &core);
+    assert_true(core.engine.kv_tokens == 0); /* the core's choice */
+}
+
+/* With as many rewards as there may be, no metric is lost. */
+static void all_rewards_are_recorded(void **state) {
+    (void)state;
+    char settings[1024], path[600], names[TRAIN_REWARDS_MAX][16], expected[64];
+    avo_train_reward rewards[TRAIN_REWARDS_MAX];
+    uint64_t calls = 0;
+    for (size_t i = 0; i < TRAIN_REWARDS_MAX; i++) {
+        snprintf(names[i], sizeof(names[i]), "r%zu", i);
+        rewards[i] = (avo_train_reward){names[i], 1.0, vowels, &calls};
+    }
+    call c = {.task = "rl", .rewards = rewards, .reward_count = TRAIN_REWARDS_MAX};
+    c.output = "rl-rewards";
+    c.settings = settings_of(settings, w.prompts,
+                             "\"steps\": 1, \"batch\": 1, \"group\": 2, \"answer\": 2,"
+                             "\"beta\": 0.1, \"no_template\": true");
+    assert_ok_error(train(&c, NULL), &w.error);
+    assert_int_equal(calls, TRAIN_REWARDS_MAX);
+    file_map map;
+    assert_ok_error(file_map_open(in_folder("rl-rewards/metrics.jsonl", path), &map, &w.error),
+                    &w.error);
+    snprintf(expected, sizeof(expected), "\"rewards/r%d/std\":", TRAIN_REWARDS_MAX - 1);
+    static const char last[] = "\"step_time\":";
+    assert_non_null(memmem(map.bytes.data, map.bytes.size, expected, strlen(expected)));
+    assert_non_null(memmem(map.bytes.data, map.bytes.size, last, strlen(last)));
+    file_map_close(&map);
+}
+
 /* Forty steps teach the tiny model to say vowels. */
 static void reward_rises(void **state) {
     (void)state;
@@ -323,11 +389,17 @@ static void refusals(void **state) {
     refuse("sft", "{\"rank\": 0}", AVO_ERROR_FORMAT, "rank must be an integer from 1 to 256");
     refuse("sft", "{\"rank\": 257}", AVO_ERROR_FORMAT, "rank must be");
     refuse("sft", "{\"lr\": -1}", AVO_ERROR_FORMAT, "lr must be a number from 0 to 1000");
+    refuse("sft", "{\"epsilon\": 0}", AVO_ERROR_FORMAT, "epsilon must be a number from 1e-12 to 1");
     refuse("sft", "{\"cut\": 1}", AVO_ERROR_FORMAT, "cut must be true or false");
     refuse("sft", "{\"schedule\": \"step\"}", AVO_ERROR_FORMAT, "must be one of constant");
+    refuse("sft", "{\"schedule\": \"constant|linear\"}", AVO_ERROR_FORMAT, "must be one of");
+    refuse("rl", "{\"loss\": \"grpo|dr_grpo\"}", AVO_ERROR_FORMAT, "must be one of sigmoid");
+    refuse("sft", "{\"optimizer\": \"\"}", AVO_ERROR_FORMAT, "must be one of adamw");
     refuse("sft", "{\"target\": [1.5, {}]}", AVO_ERROR_FORMAT, "target must be an array");
     refuse("sft", settings_of(s, w.texts, "\"full\": true"), AVO_ERROR_ARGUMENT,
            "settings of LoRA");
+    refuse("sft", settings_of(s, w.texts, "\"optimizer\": \"muon\""), AVO_ERROR_ARGUMENT,
+           "use adamw for a LoRA adapter");
     refuse("sft", settings_of(s, w.texts, "\"context\": 100000"), AVO_ERROR_ARGUMENT,
            "the model's is");
     refuse("sft", settings_of(s, w.texts, "\"rows\": 2"), AVO_ERROR_ARGUMENT,
@@ -430,6 +502,8 @@ int main(void) {
         cmocka_unit_test(evaluations),
         cmocka_unit_test(dpo),
         cmocka_unit_test(rl),
+        cmocka_unit_test(completions_do_not_wait),
+        cmocka_unit_test(all_rewards_are_recorded),
         cmocka_unit_test(reward_rises),
         cmocka_unit_test(refusals),
         cmocka_unit_test(other_runs),

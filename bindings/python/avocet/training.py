@@ -39,7 +39,7 @@ class TrainResult:
     step: int
     steps: int
     tokens: int
-    loss: float
+    loss: float  # of the last step; NaN: every step was done already
     best_loss: float  # of the valid data; NaN: no evaluation
     best_step: int
     seconds: float
