@@ -3,6 +3,7 @@
 
 #include "adapters/adapters_int.h"
 #include "base/checked.h"
+#include "base/file.h"
 #include "quant/panels.h"
 
 #include <stdio.h>
@@ -282,6 +283,35 @@ const adapter_live_module *adapter_live_modules(const avo_adapter *adapter, uint
     const live_adapter *own = (const live_adapter *)(const void *)adapter;
     *count = own->count;
     return own->modules;
+}
+
+/* ---- Folders to continue from ---- */
+
+static avo_status no_patterns(const char *path, const char *key, const json_value *patterns,
+                              avo_error *error) {
+    if (patterns == NULL)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "%s: %s has %zu entries, must have none: training continues adapters with "
+                       "the same rank and alpha in all modules only",
+                       path, key, patterns->object.count);
+}
+
+avo_status adapter_live_read_config(const char *path, const avo_allocator *allocator,
+                                    adapter_live_config *out, avo_error *error) {
+    arena scratch;
+    file_map map;
+    peft_config config;
+    AVO_TRY(file_map_open(path, &map, error));
+    arena_init(&scratch, allocator, SIZE_MAX);
+    avo_status status = peft_config_read(&scratch, map.bytes, path, &config, error);
+    AVO_THEN(status, no_patterns(path, "rank_pattern", config.ranks, error));
+    AVO_THEN(status, no_patterns(path, "alpha_pattern", config.alphas, error));
+    if (status == AVO_OK)
+        *out = (adapter_live_config){config.rank, config.alpha, config.rslora, config.dora};
+    arena_free(&scratch);
+    file_map_close(&map);
+    return status;
 }
 
 /* ---- Numbers ---- */

@@ -36,6 +36,17 @@ typedef struct adapter_live_options {
     size_t target_count;
 } adapter_live_options;
 
+/* What adapter_config.json of a PEFT folder says of all modules. Refused where some modules have
+ * ranks or alphas of their own: training has one of each. */
+typedef struct adapter_live_config {
+    uint32_t rank;
+    double alpha;
+    bool rslora, dora;
+} adapter_live_config;
+/* `path`: of the file. */
+AVO_MUST_USE avo_status adapter_live_read_config(const char *path, const avo_allocator *allocator,
+                                                 adapter_live_config *out, avo_error *error);
+
 /* All numbers are 0 (gains 1). One reference belongs to the caller. */
 AVO_MUST_USE avo_status adapter_live_open(const adapter_base *base,
                                           const adapter_live_options *options,

@@ -35,10 +35,11 @@ typedef struct train_core_options {
     bool rslora, dora;
     const char *const *targets;
     size_t target_count;
-    const char *resume; /* PEFT folder to continue from; NULL: A is random (PEFT's initialisation:
-                           uniform, Kaiming with a = √5), B is 0 */
-    uint64_t seed;      /* of A */
-    bool bfloat16;      /* backward products in bfloat16 where the processor has it; else f32 */
+    /* PEFT folder to continue from, made with the same rank, alpha, rslora, dora and targets; NULL:
+     * A is random (PEFT's initialisation: uniform, Kaiming with a = √5), B is 0. */
+    const char *resume;
+    uint64_t seed; /* of A */
+    bool bfloat16; /* backward products in bfloat16 where the processor has it; else f32 */
     /* A call of forward has at most this many tokens, sequences, and tokens of one sequence. */
     uint32_t rows_max, sequences_max, context_max;
     /* Threads, device, KV type and placement; sizes are set by the core. */

@@ -86,7 +86,7 @@ static train_group down_group(const layer_pass *p, float *dout) {
 
 /* ---- Rows ---- */
 
-/* out = x + scale · norm(y), the norm's result aside in `aside`. */
+/* out = x + scale · y. */
 typedef struct join_task {
     const float *x, *y;
     float *out;

@@ -190,10 +190,43 @@ static avo_status read_source(train_core *core, const model_source *source, cons
     return AVO_OK;
 }
 
+static avo_status check_flag(const char *path, const char *key, bool folder, const char *option,
+                             bool own, avo_error *error) {
+    if (folder == own)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %s is %s, but %s is %s; %s", path, key,
+                       folder ? "true" : "false", option, own ? "given" : "not given",
+                       own ? "leave it out" : "give it");
+}
+
+/* With another scale, the adapter's numbers would mean another change of the model. */
+static avo_status check_config(const train_core *core, const char *path, avo_error *error) {
+    const train_core_options *o = &core->options;
+    adapter_live_config config;
+    AVO_TRY(adapter_live_read_config(path, core->allocator, &config, error));
+    if (config.rank != o->rank)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: r is %u, but --rank is %u; give --rank %u", path, config.rank,
+                           o->rank, config.rank);
+    if (config.alpha <= 0.0)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: lora_alpha is %.17g; only adapters with an alpha above 0 can be "
+                           "trained",
+                           path, config.alpha);
+    if (config.alpha < o->alpha || config.alpha > o->alpha)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: lora_alpha is %.17g, but --alpha is %.17g; give --alpha %.17g",
+                           path, config.alpha, o->alpha, config.alpha);
+    AVO_TRY(check_flag(path, "use_rslora", config.rslora, "--rslora", o->rslora, error));
+    return check_flag(path, "use_dora", config.dora, "--dora", o->dora, error);
+}
+
 static avo_status read_folder(train_core *core, avo_error *error) {
     char path[4096];
     file_map map;
     model_source *source = NULL;
+    AVO_TRY(file_join(path, sizeof(path), core->options.resume, "adapter_config.json", error));
+    AVO_TRY(check_config(core, path, error));
     AVO_TRY(
         file_join(path, sizeof(path), core->options.resume, "adapter_model.safetensors", error));
     AVO_TRY(file_map_open(path, &map, error));

@@ -55,7 +55,7 @@ const train_setting train_setting_table[] = {
     {"dora", SETTING_FLAG, AT(dora), TUNING, false, 0, 0, NULL,
      "LoRA: train magnitudes, too (DoRA)"},
     {"adapter", SETTING_TEXT, AT(adapter), TUNING, true, 0, 0, "FOLDER",
-     "LoRA: start from this PEFT folder"},
+     "LoRA: start from this PEFT folder, made with the same rank, alpha, rslora and dora"},
     {"lora-plus", SETTING_NUMBER, AT(lora_plus), TUNING, false, 0.001, 1000, "X",
      "LoRA+: learning rate of B / that of A (default 1)"},
     {"lr", SETTING_NUMBER, AT(lr), ALL, false, 0, 1000, "X",

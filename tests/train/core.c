@@ -2,6 +2,7 @@
  * lie in another order than PEFT's. */
 #include "support/support.h"
 
+#include "base/file.h"
 #include "support/models.h"
 #include "train/core.h"
 
@@ -94,7 +95,7 @@ static void refused_options(void **state) {
     refuse_target(model, "all-linear", "target \"all-linear\" matches no matrix");
     options = core_options();
     options.resume = "/nonexistent/folder";
-    refuse(model, &options, AVO_ERROR_NOT_FOUND, "/nonexistent/folder/adapter_model.safetensors");
+    refuse(model, &options, AVO_ERROR_NOT_FOUND, "/nonexistent/folder/adapter_config.json");
     avo_model_close(model);
 }
 
@@ -114,7 +115,58 @@ static void refused_methods(void **state) {
     avo_model_close(model);
 }
 
-/* A folder of another shape, and one with tensors that training has no parameters for. */
+/* The configuration of a folder without tensors: what it says is compared before they are read. */
+static void write_config(const char *folder, const char *members) {
+    char path[600], text[512];
+    avo_error error = {0};
+    snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+    snprintf(text, sizeof(text), "{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\"], %s}",
+             members);
+    assert_ok_error(file_write(path, text, strlen(text), &error), &error);
+}
+
+static void refused_configurations(void **state) {
+    (void)state;
+    static const struct {
+        const char *members, *text;
+        avo_status status;
+    } cases[] = {
+        {"\"r\": 16, \"lora_alpha\": 4",
+         "/adapter_config.json: r is 16, but --rank is 2; give --rank 16", AVO_ERROR_ARGUMENT},
+        {"\"r\": 2, \"lora_alpha\": 0.1",
+         "lora_alpha is 0.10000000000000001, but --alpha is 4; give --alpha 0.1",
+         AVO_ERROR_ARGUMENT},
+        {"\"r\": 2", "lora_alpha is 8, but --alpha is 4; give --alpha 8", AVO_ERROR_ARGUMENT},
+        {"\"r\": 2, \"lora_alpha\": -4", "lora_alpha is -4; only adapters with an alpha above 0",
+         AVO_ERROR_UNSUPPORTED},
+        {"\"r\": 2, \"lora_alpha\": 4, \"use_rslora\": true",
+         "use_rslora is true, but --rslora is not given; give it", AVO_ERROR_ARGUMENT},
+        {"\"r\": 2, \"lora_alpha\": 4, \"use_dora\": true",
+         "use_dora is true, but --dora is not given; give it", AVO_ERROR_ARGUMENT},
+        {"\"r\": 2, \"lora_alpha\": 4, \"rank_pattern\": {\"q_proj\": 2}",
+         "rank_pattern has 1 entries, must have none", AVO_ERROR_UNSUPPORTED},
+        {"\"r\": 2, \"lora_alpha\": 4, \"alpha_pattern\": {\"q_proj\": 4}",
+         "alpha_pattern has 1 entries, must have none", AVO_ERROR_UNSUPPORTED},
+        {"\"r\": 0", "adapter_config.json: ", AVO_ERROR_FORMAT},
+        {"\"r\": 2, \"lora_alpha\": 4, \"rank_pattern\": {}", "adapter_model.safetensors",
+         AVO_ERROR_NOT_FOUND}, /* agrees: on to the tensors */
+    };
+    avo_model *model = open_model("smollm2", NULL);
+    train_core_options options = core_options();
+    char folder[512];
+    snprintf(folder, sizeof(folder), "%s", test_scratch_folder());
+    options.resume = folder;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_config(folder, cases[i].members);
+        refuse(model, &options, cases[i].status, cases[i].text);
+    }
+    options.rslora = true;
+    refuse(model, &options, AVO_ERROR_ARGUMENT,
+           "use_rslora is false, but --rslora is given; leave it out");
+    avo_model_close(model);
+}
+
+/* Folders with fewer tensors, and with tensors that training has no parameters for. */
 static void refused_folders(void **state) {
     (void)state;
     char folder[512];
@@ -122,12 +174,16 @@ static void refused_folders(void **state) {
     train_core_options options = core_options();
     snprintf(folder, sizeof(folder), "%s", test_fixture_path("train/smollm2-lora"));
     options.resume = folder;
+    options.alpha = 3.0;
     options.rank = 3;
-    refuse(model, &options, AVO_ERROR_FORMAT, "has shape [2, 36]");
+    refuse(model, &options, AVO_ERROR_ARGUMENT, "r is 2, but --rank is 3");
     options.rank = 2;
     options.dora = true;
-    refuse(model, &options, AVO_ERROR_FORMAT, "lora_magnitude_vector is missing");
+    refuse(model, &options, AVO_ERROR_ARGUMENT, "use_dora is false, but --dora is given");
     options.dora = false;
+    const char *const head[] = {"lm_head"};
+    options.targets = head;
+    refuse(model, &options, AVO_ERROR_FORMAT, "lm_head.lora_A.weight is missing");
     const char *const few[] = {"q_proj"};
     options.targets = few;
     refuse(model, &options, AVO_ERROR_UNSUPPORTED, "has 42 tensors, training has 6 parameters");
@@ -342,10 +398,14 @@ static void as_twin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_options), cmocka_unit_test(refused_methods),
-        cmocka_unit_test(refused_folders), cmocka_unit_test(refused_calls),
-        cmocka_unit_test(no_base_in_full), cmocka_unit_test(allocations_fail),
-        cmocka_unit_test(plan_covers),     cmocka_unit_test(as_twin)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused_options),
+                                       cmocka_unit_test(refused_methods),
+                                       cmocka_unit_test(refused_configurations),
+                                       cmocka_unit_test(refused_folders),
+                                       cmocka_unit_test(refused_calls),
+                                       cmocka_unit_test(no_base_in_full),
+                                       cmocka_unit_test(allocations_fail),
+                                       cmocka_unit_test(plan_covers),
+                                       cmocka_unit_test(as_twin)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
