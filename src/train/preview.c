@@ -5,6 +5,7 @@
 #include "base/float_mode.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PASS_SEQUENCES_MAX 64
@@ -50,6 +51,8 @@ static avo_status look(train_run_state *run, train_preview *preview,
     optimizer_options optimizer;
     AVO_TRY(run_open(run));
     preview->data = run->info;
+    snprintf(preview->keys, sizeof(preview->keys), "%s", run->info.keys);
+    preview->data.keys = preview->keys;
     preview->valid_samples = run->valid_info.samples;
     preview->steps = run->steps;
     preview->parameters = run->parameters->numbers;

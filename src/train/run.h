@@ -69,6 +69,7 @@ AVO_MUST_USE avo_status train_run(const avo_model *model, const train_run_option
 /* What a run would do. */
 typedef struct train_preview {
     train_data_info data;
+    char keys[256]; /* what data.keys points at: the data is closed again */
     uint64_t valid_samples;
     uint64_t steps, parameters;
     uint64_t core_bytes, optimizer_bytes; /* memory beside the model's own weights */
