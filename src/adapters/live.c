@@ -65,11 +65,18 @@ static bool is_all_linear(const adapter_live_options *options) {
     return options->target_count == 1 && strcmp(options->targets[0], "all-linear") == 0;
 }
 
-/* The whole name, or its last parts. */
-static bool name_ends(const char *name, const char *target) {
-    size_t length = strlen(name), size = strlen(target);
-    return length >= size && size > 0 && strcmp(name + length - size, target) == 0 &&
-           (length == size || name[length - size - 1] == '.');
+bool adapter_name_ends(text_view name, text_view parts) {
+    return parts.size > 0 && text_ends(name, parts) &&
+           (name.size == parts.size || name.data[name.size - parts.size - 1] == '.');
+}
+
+uint32_t adapter_names_ending(const model_config *config, text_view parts) {
+    char name[ADAPTER_NAME_MAX];
+    uint32_t count = 0, all = module_count(config);
+    for (uint32_t i = 0; i < all; i++)
+        count += module_name(config, module_wrapper(config->architecture), i, name, sizeof(name)) &&
+                 adapter_name_ends(text_from(name), parts);
+    return count;
 }
 
 static bool is_target(live_builder *b, const char *name, module_role role) {
@@ -77,7 +84,7 @@ static bool is_target(live_builder *b, const char *name, module_role role) {
         return role != MODULE_HEAD;
     bool found = false;
     for (size_t i = 0; i < b->options->target_count; i++)
-        if (name_ends(name, b->options->targets[i]))
+        if (adapter_name_ends(text_from(name), text_from(b->options->targets[i])))
             found = b->used[i] = true;
     return found;
 }

@@ -36,6 +36,11 @@ typedef struct adapter_live_options {
     size_t target_count;
 } adapter_live_options;
 
+/* Whether `parts` is the whole name or its last parts, as an entry of target_modules means it. */
+bool adapter_name_ends(text_view name, text_view parts);
+/* How many modules of a model of this configuration have names that end so. */
+uint32_t adapter_names_ending(const model_config *config, text_view parts);
+
 /* What adapter_config.json of a PEFT folder says of all modules. Refused where some modules have
  * ranks or alphas of their own: training has one of each. */
 typedef struct adapter_live_config {

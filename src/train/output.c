@@ -1,6 +1,7 @@
 /* Adapters and models as folders. */
 #include "train/output.h"
 
+#include "adapters/live.h"
 #include "base/file.h"
 #include "base/json_writer.h"
 #include "formats/safetensors.h"
@@ -120,42 +121,58 @@ static bool next_parameter(const void *context, uint32_t index, output_array *ar
 
 /* ---- adapter_config.json ---- */
 
-/* "q_proj" of "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"; empty: of no
- * adapter. */
+/* "model.layers.0.self_attn.q_proj" of
+ * "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"; empty: of no A. */
 static text_view module_of(const char *name) {
-    static const char *const ends[] = {".lora_A", ".lora_embedding_A"};
-    for (size_t i = 0; i < 2; i++) {
-        const char *end = strstr(name, ends[i]);
-        if (end == NULL)
-            continue;
-        const char *begin = end;
-        while (begin > name && begin[-1] != '.')
-            begin--;
-        return (text_view){begin, (size_t)(end - begin)};
-    }
-    return (text_view){"", 0};
+    static const char prefix[] = "base_model.model.", ending[] = ".lora_A.weight";
+    text_view text = text_from(name);
+    if (!text_starts(text, TEXT_LITERAL(prefix)) || !text_ends(text, TEXT_LITERAL(ending)))
+        return (text_view){"", 0};
+    size_t around = sizeof(prefix) - 1 + sizeof(ending) - 1;
+    return (text_view){name + sizeof(prefix) - 1, text.size - around};
 }
 
-static bool same_text(text_view a, text_view b) {
-    return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
-}
-
-/* Each module once, in the order of the parameters. */
-static void write_modules(const train_parameters *parameters, json_writer *w) {
-    text_view seen[64];
+static uint32_t count_trained(const train_parameters *parameters, text_view parts) {
     uint32_t count = 0;
+    for (uint32_t i = 0; i < parameters->count; i++)
+        count += adapter_name_ends(module_of(parameters->item[i].name), parts);
+    return count;
+}
+
+/* The fewest last parts of the module's name that no module has which was not trained: readers of
+ * the folder expect tensors of every module that an entry means. */
+static text_view target_of(const model_config *config, const train_parameters *parameters,
+                           text_view module) {
+    for (size_t at = module.size; at-- > 0;) {
+        text_view parts = {module.data + at, module.size - at};
+        if (at > 0 && module.data[at - 1] != '.')
+            continue;
+        if (count_trained(parameters, parts) == adapter_names_ending(config, parts))
+            return parts;
+    }
+    return module;
+}
+
+/* Each target once, in the order of the parameters. */
+static avo_status write_modules(const model_config *config, const train_parameters *parameters,
+                                arena *scratch, json_writer *w, avo_error *error) {
+    text_view *targets = arena_take_array(scratch, parameters->count, sizeof(*targets));
+    uint32_t count = 0;
+    if (targets == NULL)
+        return status_no_memory(error, "target modules", parameters->count * sizeof(*targets));
     json_member_array_begin(w, "target_modules");
     for (uint32_t i = 0; i < parameters->count; i++) {
         text_view module = module_of(parameters->item[i].name);
-        bool known = module.size == 0 || count == 64;
-        for (uint32_t s = 0; s < count && !known; s++)
-            known = same_text(seen[s], module);
+        bool known = module.size == 0;
+        for (uint32_t t = 0; t < count && !known; t++)
+            known = adapter_name_ends(module, targets[t]);
         if (known)
             continue;
-        seen[count++] = module;
-        json_text(w, module);
+        targets[count] = target_of(config, parameters, module);
+        json_text(w, targets[count++]);
     }
     json_end(w);
+    return AVO_OK;
 }
 
 static avo_status write_adapter_config(const avo_model *model, const train_settings *s,
@@ -163,7 +180,9 @@ static avo_status write_adapter_config(const avo_model *model, const train_setti
                                        avo_error *error) {
     char path[4200];
     buffer text;
+    arena scratch;
     AVO_TRY(file_join(path, sizeof(path), folder, "adapter_config.json", error));
+    arena_init(&scratch, NULL, SIZE_MAX);
     buffer_init(&text, NULL, (size_t)1 << 20);
     json_writer w = json_writer_indented(&text, 1);
     json_object_begin(&w);
@@ -178,18 +197,20 @@ static avo_status write_adapter_config(const avo_model *model, const train_setti
     json_member_null(&w, "modules_to_save");
     json_member_string(&w, "peft_type", "LORA");
     json_member_u64(&w, "r", s->rank);
-    write_modules(parameters, &w);
+    avo_status status = write_modules(&model->source->config, parameters, &scratch, &w, error);
     json_member_string(&w, "task_type", "CAUSAL_LM");
     json_member_boolean(&w, "use_dora", s->dora);
     json_member_boolean(&w, "use_rslora", s->rslora);
     json_end(&w);
-    avo_status status = json_writer_status(&w);
-    AVO_THEN(status, buffer_append(&text, "\n", 1));
-    if (status != AVO_OK)
-        status = status_fail(error, status, "%s: %s", path, avo_status_text(status));
-    else
-        status = file_write(path, text.data, text.size, error);
+    if (status == AVO_OK) {
+        status = json_writer_status(&w);
+        AVO_THEN(status, buffer_append(&text, "\n", 1));
+        if (status != AVO_OK)
+            status = status_fail(error, status, "%s: %s", path, avo_status_text(status));
+    }
+    AVO_THEN(status, file_write(path, text.data, text.size, error));
     buffer_free(&text);
+    arena_free(&scratch);
     return status;
 }
 

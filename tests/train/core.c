@@ -3,8 +3,10 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "support/models.h"
 #include "train/core.h"
+#include "train/output.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -188,6 +190,99 @@ static void refused_folders(void **state) {
     options.targets = few;
     refuse(model, &options, AVO_ERROR_UNSUPPORTED, "has 42 tensors, training has 6 parameters");
     avo_model_close(model);
+}
+
+/* ---- Targets of outputs ---- */
+
+/* Trains these targets, writes the adapter and opens it again: `written` is what the configuration
+ * must have, and `modules` how many of the model's it must mean. */
+static void write_and_open(const char *name, const char *const *targets, size_t count,
+                           const char *written, uint32_t modules) {
+    avo_model *model = open_model(name, NULL);
+    train_core_options options = core_options();
+    options.targets = targets;
+    options.target_count = count;
+    train_core *core;
+    avo_error error = {0};
+    assert_ok_error(train_core_open(model, &options, &core, &error), &error);
+    train_settings settings = {.rank = options.rank, .alpha = options.alpha};
+    char folder[512], path[600];
+    snprintf(folder, sizeof(folder), "%s", test_scratch_folder());
+    assert_ok_error(output_write(model, &settings, train_core_parameters(core), folder, &error),
+                    &error);
+    snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+    file_map map;
+    json_value root;
+    arena arena;
+    char found[256] = "";
+    arena_init(&arena, NULL, SIZE_MAX);
+    assert_ok_error(file_map_open(path, &map, &error), &error);
+    text_view text = {(const char *)map.bytes.data, map.bytes.size};
+    assert_ok_error(json_parse(&arena, text, &root, &error), &error);
+    const json_value *list = json_find(&root, "target_modules");
+    assert_non_null(list);
+    for (size_t i = 0; i < list->array.count; i++) {
+        size_t at = strlen(found);
+        snprintf(found + at, sizeof(found) - at, "%s%.*s", i > 0 ? " " : "",
+                 TEXT_ARGUMENT(list->array.items[i].string));
+    }
+    assert_string_equal(found, written);
+    arena_free(&arena);
+    file_map_close(&map);
+    avo_adapter *adapter;
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    assert_ok_error(avo_adapter_open(model, folder, NULL, &adapter, &error), &error);
+    avo_adapter_describe(adapter, &info);
+    assert_int_equal(info.modules_matched, modules);
+    assert_int_equal(info.modules_expected, modules);
+    avo_adapter_close(adapter);
+    train_core_close(core);
+    avo_model_close(model);
+}
+
+static void written_targets(void **state) {
+    (void)state;
+    static const char *const attention[] = {"attn.c_proj"}, *const both[] = {"c_proj"};
+    static const char *const one[] = {"layers.0.self_attn.q_proj", "v_proj"};
+    static const char *const layer[] = {"model.layers.1.mlp.up_proj", "1.mlp.down_proj"};
+    static const char *const head[] = {"lm_head"};
+    write_and_open("gpt2", attention, 1, "attn.c_proj", 2);
+    write_and_open("gpt2", both, 1, "c_proj", 4);
+    write_and_open("gpt2", all_linear, 1, "c_attn c_proj c_fc", 8);
+    write_and_open("smollm2", one, 2, "0.self_attn.q_proj v_proj", 4);
+    write_and_open("smollm2", layer, 2, "1.mlp.up_proj 1.mlp.down_proj", 2);
+    write_and_open("smollm2", head, 1, "lm_head", 1);
+}
+
+/* Every other layer of many: each needs a target of its own, and none may be missing. */
+static void many_targets(void **state) {
+    (void)state;
+    enum { TRAINED = 100 };
+    static char names[TRAINED][TRAIN_NAME_MAX];
+    static float value[1];
+    train_parameter items[TRAINED];
+    model_source source = {.path = "none",
+                           .config = {.architecture = ARCHITECTURE_LLAMA, .layers = 2 * TRAINED}};
+    avo_model model = {.source = &source};
+    for (uint32_t i = 0; i < TRAINED; i++) {
+        snprintf(names[i], sizeof(names[i]),
+                 "base_model.model.model.layers.%u.self_attn.q_proj.lora_A.weight", 2 * i);
+        items[i] = (train_parameter){.name = names[i], .rows = 1, .k = 1, .value = value};
+    }
+    const train_parameters parameters = {.item = items, .count = TRAINED};
+    const train_settings settings = {.rank = 1, .alpha = 1.0};
+    char folder[512], path[600], target[64];
+    avo_error error = {0};
+    file_map map;
+    snprintf(folder, sizeof(folder), "%s", test_scratch_folder());
+    assert_ok_error(output_write(&model, &settings, &parameters, folder, &error), &error);
+    snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+    assert_ok_error(file_map_open(path, &map, &error), &error);
+    for (uint32_t i = 0; i < TRAINED; i++) {
+        int size = snprintf(target, sizeof(target), "\"%u.self_attn.q_proj\"", 2 * i);
+        assert_non_null(memmem(map.bytes.data, map.bytes.size, target, (size_t)size));
+    }
+    file_map_close(&map);
 }
 
 static void refused_calls(void **state) {
@@ -402,6 +497,8 @@ int main(void) {
                                        cmocka_unit_test(refused_methods),
                                        cmocka_unit_test(refused_configurations),
                                        cmocka_unit_test(refused_folders),
+                                       cmocka_unit_test(written_targets),
+                                       cmocka_unit_test(many_targets),
                                        cmocka_unit_test(refused_calls),
                                        cmocka_unit_test(no_base_in_full),
                                        cmocka_unit_test(allocations_fail),

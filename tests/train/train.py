@@ -220,6 +220,16 @@ class Training(unittest.TestCase):
         done = self.train("sft", self.model, "--config", config, "-o", output, status=FAILED)
         self.assertIn(b'unknown setting "stpes"', done.stderr)
 
+    def test_adapter_continues(self):
+        first = ["--steps", 1, "--rank", 4, "--alpha", 8, "--target", "0.self_attn.q_proj"]
+        self.sft("first", *first)
+        self.sft("second", *first, "--adapter", self.folder / "first")
+        done = self.sft("third", "--steps", 1, "--rank", 4, "--adapter", self.folder / "first",
+                        "--target", "0.self_attn.q_proj", status=FAILED)
+        self.assertIn(b"adapter_config.json: lora_alpha is 8, but --alpha is 32; give --alpha 8",
+                      done.stderr)
+        self.answer("Hello!", "--adapter", f"second={self.folder / 'second'}")
+
     def test_every_option_is_documented(self):
         text = (ROOT / "docs/train.md").read_text()
         for task in ("sft", "dpo", "rl", "pretrain"):
