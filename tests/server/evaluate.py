@@ -37,7 +37,7 @@ class Evaluate(unittest.TestCase):
         return self.post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
 
     def samples(self, task):
-        path, out = self.folder / "task.json", self.folder / "out.jsonl"
+        path, out = self.folder / "task.json", self.folder / f"{task['name']}.jsonl"
         path.write_text(json.dumps(task))
         done = call("eval", path, self.model, "--data", self.data, "-o", out, "--no-bos")
         self.assertEqual(done.returncode, GOOD, done.stderr)
