@@ -82,7 +82,7 @@ AVX512_INLINE void float_tile(const float_kind kind, const int count, const int 
         for (int p = 0; p < panels; p++) {
             const uint8_t *line = panel + (size_t)p * panel_bytes;
             __m512 weight[STEP_MAX];
-            fetch_ahead(line, TILE_ROWS_MAX);
+            _mm_prefetch((const char *)line + PREFETCH_BYTES, _MM_HINT_T0);
             read_floats(kind, line, weight);
 #pragma GCC unroll 4
             for (size_t i = 0; i < step; i++)
