@@ -241,10 +241,13 @@ class Lifecycle(unittest.TestCase):
             with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
                 client.sendall(post(completion(3)))  # waits in the queue of the socket
                 self.assertEqual(read_answer(client)[0], 200)
+            lines = []  # it may answer before it says where it is
+            while not any(f"at http://127.0.0.1:{port}\n" in line for line in lines):
+                lines.append(process.stderr.readline().decode())
+                self.assertTrue(lines[-1], "".join(lines))
             process.send_signal(signal.SIGTERM)  # it has become the server
             said = process.communicate(timeout=PATIENCE)[1].decode()
-            self.assertEqual(process.returncode, 0, said)
-            self.assertIn(f"at http://127.0.0.1:{port}\n", said)
+            self.assertEqual(process.returncode, 0, "".join(lines) + said)
         finally:
             process.kill()
             process.wait()
