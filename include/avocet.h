@@ -674,7 +674,7 @@ AVO_API AVO_MUST_USE avo_status avo_adapter_pack(const avo_adapter *adapter, con
 typedef struct avo_registry avo_registry;
 typedef struct avo_registry_options {
     size_t size;         /* sizeof(avo_registry_options) */
-    const char *root;    /* paths are relative to this folder and cannot leave it; NULL: any path */
+    const char *root;    /* paths are relative to this folder or lie below it; NULL: any path */
     uint64_t memory_max; /* of all open adapters, including replaced and unloaded ones that are
                             still in use; 0: no limit */
     const char *type;    /* as in avo_adapter_options */

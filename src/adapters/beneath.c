@@ -22,8 +22,8 @@ static int open_beneath(int root, const char *path) {
 static avo_status refuse(const char *root, const char *path, avo_error *error) {
     if (errno == EXDEV || errno == ELOOP)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "adapter path \"%.200s\" leaves the adapter root; paths must be "
-                           "relative to the root and links must stay inside it",
+                           "adapter path \"%.200s\" leaves the adapter root; paths must lie "
+                           "below the root and links must stay inside it",
                            path);
     if (errno == ENOENT || errno == ENOTDIR)
         return status_fail(error, AVO_ERROR_NOT_FOUND, "%s/%.200s: no such file or folder", root,
@@ -110,15 +110,31 @@ static avo_status open_folder(int root, const char *root_path, const char *path,
     return status;
 }
 
+/* An absolute path below the root means what is behind the root in it: programs that know only
+ * where a folder lies may name it so. Any other stays as it is, and the kernel refuses it. */
+static const char *relative_path(int root, const char *path, char room[4096]) {
+    if (path[0] != '/' || !read_link(root, room))
+        return path;
+    size_t length = strcmp(room, "/") == 0 ? 0 : strlen(room);
+    if (strncmp(room, path, length) != 0 || (path[length] != '/' && path[length] != '\0'))
+        return path;
+    path += length + strspn(path + length, "/");
+    return path[0] != '\0' ? path : ".";
+}
+
 static avo_status open_once(const char *root, const char *path, const adapter_base *base,
                             const adapter_options *options, const avo_allocator *allocator,
                             bool *changed, avo_adapter **out, avo_error *error) {
-    char shown[4096], place[32], room[4096];
-    AVO_TRY(file_join(shown, sizeof(shown), root, path, error));
+    char shown[4096], place[32], room[4096], own[4096];
     int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return status_fail(error, AVO_ERROR_IO, "adapter root %s: %s", root, strerror(errno));
-    avo_status status;
+    path = relative_path(folder, path, own);
+    avo_status status = file_join(shown, sizeof(shown), root, path, error);
+    if (status != AVO_OK) {
+        (void)close(folder);
+        return status;
+    }
     int found = open_beneath(folder, path);
     struct stat state;
     adapter_files files = {.shown = shown, .weights = place, .weights_shown = shown};

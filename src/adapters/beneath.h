@@ -1,5 +1,5 @@
-/* Opening adapters below a folder that nothing may leave: neither "..", nor an absolute path, nor a
- * symbolic link, also where somebody changes the folder at the same time. */
+/* Opening adapters below a folder that nothing may leave: neither "..", nor an absolute path to
+ * somewhere else, nor a symbolic link, also where somebody changes the folder at the same time. */
 #ifndef AVO_ADAPTERS_BENEATH_H
 #define AVO_ADAPTERS_BENEATH_H
 

@@ -16,7 +16,8 @@
 typedef struct adapter_registry adapter_registry;
 
 typedef struct registry_options {
-    const char *root; /* relative paths are looked up here and may not leave it; NULL: any path */
+    const char *root; /* paths are looked up here and may not leave it, absolute ones must lie below
+                         it; NULL: any path */
     uint64_t memory_max; /* of all that it has opened and that are not closed yet: versions that
                             were replaced or unloaded count while somebody uses them; 0: no limit */
     adapter_options adapter;

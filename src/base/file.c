@@ -126,6 +126,13 @@ avo_status file_join(char *path, size_t capacity, const char *folder, const char
     return AVO_OK;
 }
 
+avo_status file_make_folder(const char *path, avo_error *error) {
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_kind_of(path) == FILE_FOLDER))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_IO, "%s: cannot create the folder: %s", path,
+                       strerror(errno));
+}
+
 text_view file_last_part(const char *path) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')

@@ -45,6 +45,8 @@ void file_map_ask_huge(const file_map *map);
 
 typedef enum file_kind { FILE_MISSING, FILE_REGULAR, FILE_FOLDER, FILE_OTHER } file_kind;
 file_kind file_kind_of(const char *path);
+/* Makes the folder unless it is there. */
+AVO_MUST_USE avo_status file_make_folder(const char *path, avo_error *error);
 
 /* True when both exist and are one file, whatever their names. */
 bool file_is_same(const char *a, const char *b);

@@ -85,6 +85,24 @@ static avo_status read_config(train_call *call) {
                                &call->error);
 }
 
+/* Of tasks that train adapters. */
+static void add_publishing(option_table *table, train_call *call) {
+    const option_spec own[] = {
+        {"publish", 0, OPTION_TEXT, &call->publisher.target, "URL[=NAME]",
+         "load the adapter into a running server at every checkpoint (NAME: of the output folder)",
+         0, 0},
+        {"publish-key", 0, OPTION_TEXT, &call->publisher.key, "KEY",
+         "administrator's key for --publish (default: AVOCET_API_KEY of the environment)", 0, 0},
+        {"publish-path", 0, OPTION_TEXT, &call->publisher.path, "PATH",
+         "the output folder as that server sees it (default: its absolute path)", 0, 0},
+        {"publish-every", 0, OPTION_U32, &call->options.renew_every, "N",
+         "publish every N steps, too (default 0: with checkpoints only)", 0, 1e9},
+        {0},
+    };
+    if (call->options.settings.task != TRAIN_PRETRAIN)
+        options_add(table, own);
+}
+
 /* ---- The run ---- */
 
 static avo_status run_opened(train_call *call, const avo_model *model) {
@@ -93,6 +111,7 @@ static avo_status run_opened(train_call *call, const avo_model *model) {
     call->options.reward_count = call->rewards.count;
     if (call->dry_run)
         return train_show_preview(call, model);
+    AVO_TRY(train_publish_open(call, model));
     return train_show_run(call, model);
 }
 
@@ -132,6 +151,7 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
         {0},
     };
     options_add(&table, own);
+    add_publishing(&table, &call);
     add_settings(&table, &call.options.settings, &lists);
     int exit_status;
     if (!options_one_model(command, table.specs, argc, argv, &exit_status))
@@ -176,6 +196,8 @@ const cli_command command_train_sft = {
                 "avocet train sft smollm2 --data chats.jsonl -o my-lora --resume\n"
                 "avocet train sft smollm2 --data chats/ -o my-lora --eval-every 50 --rank 32\n"
                 "avocet train sft smollm2 --data chats.jsonl --dry-run\n"
+                "avocet train sft smollm2 --data chats.jsonl -o my-lora --publish "
+                "http://localhost:8080=mine\n"
                 "avocet run smollm2 --adapter mine=my-lora \"Hello\"",
     .run = run_sft,
 };

@@ -99,7 +99,7 @@ static void add_scheduler(serve_flags *flags, option_table *table) {
         {"adapter", 'a', OPTION_TEXT_LIST, &flags->adapters, "NAME=PATH",
          "adapter that requests select by name; may be repeated", 0, 0},
         {"adapter-root", 0, OPTION_TEXT, &flags->adapter_root, "FOLDER",
-         "folder that adapter paths are relative to and cannot leave", 0, 0},
+         "folder that adapter paths are relative to and must lie below", 0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags->adapter_type, "q8|f16|f32",
          "how adapters are stored for computing (default q8)", 0, 0},
         {"adapter-memory", 0, OPTION_U64, &flags->adapter_memory_mib, "MIB",

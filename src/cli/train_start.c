@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static avo_status make(train_call *call, const char *config, const char *folder) {
@@ -57,9 +56,7 @@ avo_status train_start_find(train_call *call, const char *name, char path[CLI_PA
                            "%s is of an earlier run; continue that with --resume, or choose "
                            "another output",
                            path);
-    if (mkdir(output, 0777) != 0 && errno != EEXIST)
-        return status_fail(&call->error, AVO_ERROR_IO, "%s: cannot create the folder: %s", output,
-                           strerror(errno));
+    AVO_TRY(file_make_folder(output, &call->error));
     return make(call, name, path);
 }
 

@@ -327,10 +327,10 @@ avo_status load_make_url(const char *server, const char *path, char url[LOAD_URL
         bytes -= 3;
     int written = snprintf(url, LOAD_URL_BYTES, "%.*s%s", (int)bytes, server, path);
     if (written < 0 || (size_t)written >= LOAD_URL_BYTES)
-        return status_fail(error, AVO_ERROR_LIMIT, "--http: the URL is too long");
+        return status_fail(error, AVO_ERROR_LIMIT, "the URL is too long");
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--http: \"%s\" must begin with http:// or https://", server);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "\"%s\" must begin with http:// or https://",
+                           server);
     return AVO_OK;
 }
 
@@ -340,7 +340,7 @@ avo_status load_make_headers(const char *key, struct curl_slist **headers, avo_e
     if (key != NULL) {
         int written = snprintf(header, sizeof(header), "Authorization: Bearer %s", key);
         if (written < 0 || (size_t)written >= sizeof(header))
-            return status_fail(error, AVO_ERROR_LIMIT, "--key is too long");
+            return status_fail(error, AVO_ERROR_LIMIT, "the key is too long");
         *headers = curl_slist_append(*headers, header);
     }
     /* Or libcurl waits for "100 Continue" before long bodies. */

@@ -8,11 +8,9 @@
 #include "model/model.h"
 #include "train/output.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- What tasks use ---- */
 
@@ -101,6 +99,20 @@ static bool is_at_checkpoint(const train_run_state *run) {
     return every > 0 && run->state.step % every == 0;
 }
 
+/* The weights in the output folder: an adapter is loaded from there while the run goes on. */
+static avo_status write_output(train_run_state *run) {
+    const train_run_options *options = run->options;
+    AVO_TRY(output_write(run->model, run->settings, run->parameters, options->output, run->error));
+    if (options->on_adapter != NULL && !run->settings->full)
+        options->on_adapter(options->on_adapter_context, run->state.step);
+    return AVO_OK;
+}
+
+static bool is_to_be_renewed(const train_run_state *run) {
+    uint32_t every = run->options->renew_every;
+    return every > 0 && !run->settings->full && run->state.step % every == 0;
+}
+
 /* Everything beside the checkpoint. */
 static avo_status write_results(train_run_state *run) {
     record_state trainer = trainer_state(run);
@@ -109,7 +121,7 @@ static avo_status write_results(train_run_state *run) {
     AVO_TRY(train_record_write_curves(&run->record, output, run->error));
     if (run->settings->full && run->state.step < run->steps)
         return AVO_OK; /* the checkpoint has the model; once is enough while it changes */
-    return output_write(run->model, run->settings, run->parameters, output, run->error);
+    return write_output(run);
 }
 
 static avo_status save(train_run_state *run) {
@@ -124,20 +136,13 @@ static avo_status save(train_run_state *run) {
 
 /* ---- Beginning ---- */
 
-static avo_status make_folder(const char *path, avo_error *error) {
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_kind_of(path) == FILE_FOLDER))
-        return AVO_OK;
-    return status_fail(error, AVO_ERROR_IO, "%s: cannot create the folder: %s", path,
-                       strerror(errno));
-}
-
 /* Continues from a checkpoint, or begins; opens the record. */
 static avo_status begin(train_run_state *run, arena *arena) {
     const char *output = run->options->output;
     char path[4400];
     uint64_t found;
     const json_value *history = NULL;
-    AVO_TRY(make_folder(output, run->error));
+    AVO_TRY(file_make_folder(output, run->error));
     AVO_TRY(checkpoint_find(output, path, sizeof(path), &found, run->error));
     if (found > 0 && !run->options->resume)
         return status_fail(run->error, AVO_ERROR_ARGUMENT,
@@ -166,7 +171,7 @@ static avo_status keep_best(train_run_state *run, double loss) {
     if (!(loss < run->record.best) && !isnan(run->record.best))
         return AVO_OK;
     AVO_TRY(file_join(path, sizeof(path), run->options->output, "best", run->error));
-    AVO_TRY(make_folder(path, run->error));
+    AVO_TRY(file_make_folder(path, run->error));
     AVO_TRY(output_write(run->model, run->settings, run->parameters, path, run->error));
     run->record.best = loss;
     run->record.best_step = run->state.step;
@@ -240,6 +245,8 @@ static avo_status loop(train_run_state *run, bool *more) {
             AVO_TRY(evaluate(run, more));
         if (last || !*more || is_at_checkpoint(run))
             AVO_TRY(save(run));
+        else if (is_to_be_renewed(run))
+            AVO_TRY(write_output(run));
     }
     return AVO_OK;
 }

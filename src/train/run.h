@@ -48,6 +48,11 @@ typedef struct train_run_options {
      * with AVO_ERROR_CANCELLED. */
     bool (*on_step)(void *context, const train_step_info *info);
     void *on_step_context;
+    /* After the output folder has got another adapter: with every checkpoint, and every
+     * `renew_every` steps (0: with checkpoints alone). Not called with all weights. */
+    void (*on_adapter)(void *context, uint64_t step);
+    void *on_adapter_context;
+    uint32_t renew_every;
     avo_progress_function progress; /* of reading data and of references; NULL: silent */
     void *progress_context;
     avo_log_function log; /* what the run decides; NULL: silent */

@@ -136,6 +136,13 @@ static void nothing_leaves_the_root(void **state) {
     assert_ok_error(avo_registry_load(b.registry, "a", "good", 0, &b.error), &b.error);
     assert_ok_error(avo_registry_load(b.registry, "b", "inside-link", 0, &b.error), &b.error);
     assert_ok_error(avo_registry_load(b.registry, "c", "./good/../good", 0, &b.error), &b.error);
+    assert_ok_error(avo_registry_load(b.registry, "e", inner, 0, &b.error), &b.error);
+    snprintf(path, sizeof(path), "%sother/good", root); /* begins like the root */
+    assert_refused(avo_registry_load(b.registry, "d", path, 0, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "leaves the adapter root");
+    snprintf(path, sizeof(path), "%s/../outside", root);
+    assert_refused(avo_registry_load(b.registry, "d", path, 0, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "leaves the adapter root");
     static const char *const leaving[] = {"../outside",  "outside-link", "absolute-link",
                                           "tricky",      "/etc",         "good/../../outside",
                                           "../root/good"};

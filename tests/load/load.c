@@ -110,7 +110,7 @@ static void refused_before_a_server_is_asked(void **state) {
     options.url = "http://127.0.0.1:1";
     options.key = text;
     assert_refused(load_run(&options, &result, &error), AVO_ERROR_LIMIT, &error,
-                   "--key is too long");
+                   "the key is too long");
 }
 
 int main(void) {

@@ -131,8 +131,11 @@ class Adapters(unittest.TestCase):
             error = server.post("/v1/unload_lora_adapter", {"lora_name": "x"}, 404)["error"]
             self.assertEqual(error["code"], "not_found")
             error = server.post("/v1/load_lora_adapter",
-                                {"lora_name": "x", "lora_path": str(self.root / "one")}, 400)
-            self.assertIn("relative", error["error"]["message"])
+                                {"lora_name": "x", "lora_path": str(self.root.parent / "one")}, 400)
+            self.assertIn("below the root", error["error"]["message"])
+            self.assertEqual(server.ask("POST", "/v1/load_lora_adapter",
+                                        {"lora_name": "x", "lora_path": str(self.root / "one")})[0],
+                             200)
         with self.serve() as server:
             self.assertEqual(server.ask("POST", "/v1/load_lora_adapter",
                                         {"lora_name": "x", "lora_path": "one"})[0], 403)

@@ -28,6 +28,7 @@ struct api {
     avo_scheduler *scheduler;
     avo_registry *registry; /* NULL: no adapters */
     avo_model_info info;
+    char digest[17];   /* source_digest in hexadecimal */
     uint32_t context;  /* tokens of one request, prompt and answer */
     int64_t opened_at; /* Unix time */
     chat_format *format;

@@ -142,6 +142,7 @@ void endpoint_version(api *api, exchange *exchange) {
     json_object_begin(&w);
     json_member_string(&w, "version", avo_version());
     json_member_string(&w, "model", options->model_name);
+    json_member_string(&w, "digest", api->digest);
     json_member_string(&w, "architecture", api->info.architecture);
     json_member_string(&w, "isa", avo_engine_device(options->engine));
     json_member_u64(&w, "context", api->context);

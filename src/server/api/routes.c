@@ -148,6 +148,8 @@ avo_status api_open(const server_options *options, const api_host *host, api **o
     opened->registry = opened->options->registry;
     opened->info = (avo_model_info)AVO_MODEL_INFO_INIT;
     avo_model_describe(opened->model, &opened->info);
+    snprintf(opened->digest, sizeof(opened->digest), "%016llx",
+             (unsigned long long)source_digest(opened->model->source));
     opened->context =
         opened->options->context != 0 ? opened->options->context : opened->info.context;
     opened->opened_at = api_now();
