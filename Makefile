@@ -13,7 +13,7 @@ STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories26
 RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph install uninstall clean help train-style train-dpo train-rl train-demo
+.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph bundle check-packages install uninstall clean help train-style train-dpo train-rl train-demo
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -151,6 +151,14 @@ lint: ## clang-tidy over all C files, and the house rules
 	@tools/tidy
 	@tools/lint $(BUILD)
 
+bundle: ## one archive with the command, its libraries and MODEL=smollm2 or demo, in dist/ (docs/install.md)
+	@$(BOOT) package
+	@tools/package bundle --model "$(MODEL)"
+
+check-packages: ## make packages and run them where nothing else is installed (as root; minutes)
+	@$(BOOT) package
+	@tools/package check --model "$(MODEL)"
+
 install: build ## into PREFIX=/usr/local (DESTDIR is honoured)
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
@@ -162,7 +170,7 @@ uninstall: ## what the last install put there (the list stands in build/install_
 	while read -r folder; do rmdir -v "$(DESTDIR)$$folder" 2>/dev/null || true; done # those of our name, once empty
 
 clean: ## remove the build folders
-	rm -rf build build-asan build-tsan build-fuzz build-smoke build-clang build-arm build-arm-kernels build-arm-sysroot
+	rm -rf build build-package build-asan build-tsan build-fuzz build-smoke build-clang build-arm build-arm-kernels build-arm-sysroot
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile

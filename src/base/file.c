@@ -133,6 +133,20 @@ avo_status file_make_folder(const char *path, avo_error *error) {
                        strerror(errno));
 }
 
+avo_status file_beside_program(char *path, size_t capacity, const char *below, avo_error *error) {
+    char program[4096];
+    ssize_t bytes = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[bytes < 0 ? 0 : bytes] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash == NULL)
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "/proc/self/exe: cannot read which file this program is");
+    *slash = '\0';
+    for (; strncmp(below, "../", 3) == 0 && (slash = strrchr(program, '/')) != NULL; below += 3)
+        *slash = '\0';
+    return file_join(path, capacity, program, below, error);
+}
+
 text_view file_last_part(const char *path) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')

@@ -55,6 +55,12 @@ bool file_is_same(const char *a, const char *b);
 AVO_MUST_USE avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
                                   avo_error *error);
 
+/* "folder/below", where `folder` is that of the running program, whatever links lead to it: what
+ * was installed with it. Each "../" that `below` begins with goes one folder up.
+ * AVO_ERROR_NOT_FOUND where the system does not say which file runs. */
+AVO_MUST_USE avo_status file_beside_program(char *path, size_t capacity, const char *below,
+                                            avo_error *error);
+
 /* The last part of a path: "model.gguf" of "/models/model.gguf", "smollm2" of "smollm2/". */
 text_view file_last_part(const char *path);
 

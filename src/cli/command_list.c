@@ -31,6 +31,7 @@ static void write_model(json_writer *w, const hub_model *model) {
     json_member_u64(w, "panel_bytes", hub_panel_bytes(model));
     json_member_u64(w, "files", model->file_count);
     json_member_boolean(w, "complete", model->complete);
+    json_member_boolean(w, "bundled", model->bundled);
     json_end(w);
 }
 

@@ -4,22 +4,8 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FILES_MAX 64 /* of a folder that are looked at */
-
-/* The folder of the program; false: the system does not say. */
-static bool program_folder(char *path, size_t capacity) {
-    ssize_t bytes = readlink("/proc/self/exe", path, capacity - 1);
-    if (bytes <= 0)
-        return false;
-    path[bytes] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        return false;
-    *slash = '\0';
-    return true;
-}
 
 static bool is_made_for(const char *path, const avo_model *model, heads_kind kind) {
     heads_config config;
@@ -52,12 +38,10 @@ static bool find_in(const char *folder, const avo_model *model, heads_kind kind,
 
 bool cli_heads_find(const avo_model *model, heads_kind kind, char *path, size_t capacity) {
     static const char *const places[] = {"../share/avocet/heads", "../models"};
-    char program[4096], folder[4096];
+    char folder[4096];
     avo_error error;
-    if (!program_folder(program, sizeof(program)))
-        return false;
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-        if (file_join(folder, sizeof(folder), program, places[i], &error) == AVO_OK &&
+        if (file_beside_program(folder, sizeof(folder), places[i], &error) == AVO_OK &&
             find_in(folder, model, kind, path, capacity))
             return true;
     return false;

@@ -30,6 +30,10 @@ avo_status hub_home(char *path, size_t capacity, avo_error *error) {
     return file_join(path, capacity, home, ".local/share/avocet/models", error);
 }
 
+avo_status hub_bundle(char *path, size_t capacity, avo_error *error) {
+    return file_beside_program(path, capacity, "../share/avocet/models", error);
+}
+
 avo_status hub_model_folder(const char *name, char *path, size_t capacity, avo_error *error) {
     char home[HUB_PATH_MAX];
     char folder[2 * HUB_NAME_MAX + 4];

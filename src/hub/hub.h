@@ -4,7 +4,10 @@
  * Models live in $AVOCET_HOME/models, else $XDG_DATA_HOME/avocet/models, else
  * ~/.local/share/avocet/models: one folder per model with a manifest (hub/manifest.c). A model
  * whose manifest is there is whole; what an interrupted pull leaves are "*.part" files, which the
- * next pull continues. */
+ * next pull continues.
+ *
+ * Models that come with the program (`make bundle`) are in share/avocet/models of its prefix, in
+ * the same form. They are only read; a pulled model of the same name comes first. */
 #ifndef AVO_HUB_HUB_H
 #define AVO_HUB_HUB_H
 
@@ -38,6 +41,7 @@ typedef struct hub_model {
     size_t file_count;
     uint64_t bytes;
     bool complete; /* false: a pull was interrupted; run it again */
+    bool bundled;  /* comes with the program; cannot be removed by name */
 } hub_model;
 
 typedef struct hub_models {

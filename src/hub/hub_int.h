@@ -40,6 +40,8 @@ AVO_MUST_USE avo_status hub_home(char *path, size_t capacity, avo_error *error);
 /* The folder of a model, whether it exists or not. */
 AVO_MUST_USE avo_status hub_model_folder(const char *name, char *path, size_t capacity,
                                          avo_error *error);
+/* The folder of models that come with the program, whether it exists or not. */
+AVO_MUST_USE avo_status hub_bundle(char *path, size_t capacity, avo_error *error);
 /* Creates a folder and those above it. */
 AVO_MUST_USE avo_status hub_make_folder(const char *path, avo_error *error);
 /* Creates the folders above `path`. */

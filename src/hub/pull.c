@@ -244,12 +244,25 @@ static avo_status pull_embedded(pull *pull, const hub_known *known, avo_error *e
     return pull_commit(pull, error);
 }
 
+/* A known model that comes with the program: pull->folder is then that one. What is in the binary
+ * is not looked for; hub_find has compared it. */
+static bool known_is_bundled(pull *pull, const hub_known *known) {
+    char shelf[HUB_PATH_MAX];
+    hub_model model;
+    return pull->options->name == NULL && !pull->options->verify && known->embedded == NULL &&
+           hub_bundle(shelf, sizeof(shelf), NULL) == AVO_OK &&
+           file_join(pull->folder, sizeof(pull->folder), shelf, known->name, NULL) == AVO_OK &&
+           hub_manifest_read(&pull->arena, pull->folder, &model, NULL) == AVO_OK;
+}
+
 static avo_status pull_source(pull *pull, avo_error *error) {
     const hub_pull_options *options = pull->options;
     text_view source = text_from(options->source);
     const hub_known *known = hub_known_find(options->source);
     if (known != NULL) {
         bool present = false;
+        if (known_is_bundled(pull, known))
+            return AVO_OK;
         AVO_TRY(pull_enter(pull, options->name != NULL ? options->name : known->name, error));
         AVO_TRY(known_is_present(pull, known, &present, error));
         if (present)

@@ -52,41 +52,77 @@ static bool is_model_folder(const char *home, const char *name) {
            S_ISDIR(info.st_mode);
 }
 
-static avo_status read_home(hub_models *models, const char *home, avo_error *error) {
-    DIR *folder = opendir(home);
+static const hub_model *find_model(const hub_models *models, const char *name, size_t bytes) {
+    for (size_t i = 0; i < models->count; i++)
+        if (strlen(models->items[i].name) == bytes &&
+            memcmp(models->items[i].name, name, bytes) == 0)
+            return &models->items[i];
+    return NULL;
+}
+
+/* Room for one more. */
+static avo_status grow(hub_models *models, size_t *capacity, avo_error *error) {
+    if (models->count < *capacity)
+        return AVO_OK;
+    *capacity = *capacity == 0 ? 32 : *capacity * 2;
+    hub_model *grown = arena_take_array(&models->arena, *capacity, sizeof(hub_model));
+    if (grown == NULL)
+        return status_no_memory(error, "the list of models", *capacity);
+    if (models->count > 0)
+        memcpy(grown, models->items, models->count * sizeof(hub_model));
+    models->items = grown;
+    return AVO_OK;
+}
+
+/* A model that comes with the program: listed unless a pulled one of its name is whole. */
+static void add_bundled(hub_models *models, hub_model *model) {
+    model->bundled = true;
+    hub_model *pulled = (hub_model *)find_model(models, model->name, strlen(model->name));
+    if (!model->complete || (pulled != NULL && pulled->complete))
+        return;
+    if (pulled != NULL)
+        *pulled = *model;
+    else
+        models->items[models->count++] = *model;
+}
+
+static avo_status read_shelf(hub_models *models, size_t *capacity, const char *shelf, bool bundled,
+                             avo_error *error) {
+    DIR *folder = opendir(shelf);
     if (folder == NULL)
-        return errno == ENOENT
-                   ? AVO_OK
-                   : status_fail(error, AVO_ERROR_IO, "%s: cannot read: %s", home, strerror(errno));
-    size_t capacity = 0;
+        return errno == ENOENT || bundled ? AVO_OK
+                                          : status_fail(error, AVO_ERROR_IO, "%s: cannot read: %s",
+                                                        shelf, strerror(errno));
     avo_status status = AVO_OK;
     for (struct dirent *entry; status == AVO_OK && (entry = readdir(folder)) != NULL;) {
-        if (!is_model_folder(home, entry->d_name))
+        hub_model model;
+        if (!is_model_folder(shelf, entry->d_name))
             continue;
-        if (models->count == capacity) {
-            capacity = capacity == 0 ? 32 : capacity * 2;
-            hub_model *grown = arena_take_array(&models->arena, capacity, sizeof(hub_model));
-            if (grown == NULL) {
-                status = status_no_memory(error, "the list of models", capacity);
-                break;
-            }
-            if (models->count > 0)
-                memcpy(grown, models->items, models->count * sizeof(hub_model));
-            models->items = grown;
-        }
-        status = read_model(models, home, entry->d_name, &models->items[models->count], error);
-        models->count += status == AVO_OK;
+        status = grow(models, capacity, error);
+        AVO_THEN(status, read_model(models, shelf, entry->d_name, &model, error));
+        if (status == AVO_OK && bundled)
+            add_bundled(models, &model);
+        else if (status == AVO_OK)
+            models->items[models->count++] = model;
     }
     closedir(folder);
     return status;
 }
 
 avo_status hub_list(hub_models *models, avo_error *error) {
-    char home[HUB_PATH_MAX];
+    char shelf[HUB_PATH_MAX];
+    size_t capacity = 0;
     *models = (hub_models){.items = NULL};
     arena_init(&models->arena, NULL, HUB_ARENA_LIMIT);
-    avo_status status = hub_home(home, sizeof(home), error);
-    AVO_THEN(status, read_home(models, home, error));
+    avo_status status = hub_home(shelf, sizeof(shelf), error);
+    AVO_THEN(status, read_shelf(models, &capacity, shelf, false, error));
+    /* Accounts without a folder of their own can use what comes with the program. */
+    if (status != AVO_ERROR_MEMORY && hub_bundle(shelf, sizeof(shelf), NULL) == AVO_OK) {
+        size_t pulled = models->count;
+        avo_status other = read_shelf(models, &capacity, shelf, true, error);
+        if (other != AVO_OK || models->count > pulled)
+            status = other;
+    }
     if (status != AVO_OK) {
         hub_models_free(models);
         return status;
@@ -139,14 +175,6 @@ static avo_status fail_missing(const hub_models *models, const char *name, avo_e
         from_hub ? "avocet pull "
                  : "avocet list shows the names, avocet pull smollm2 downloads the default model",
         from_hub ? name : "", from_hub ? " downloads it from the hub" : "");
-}
-
-static const hub_model *find_model(const hub_models *models, const char *name, size_t bytes) {
-    for (size_t i = 0; i < models->count; i++)
-        if (strlen(models->items[i].name) == bytes &&
-            memcmp(models->items[i].name, name, bytes) == 0)
-            return &models->items[i];
-    return NULL;
 }
 
 static avo_status give_path(const char *found, char *path, size_t capacity, avo_error *error) {
@@ -242,21 +270,33 @@ static uint64_t remove_panels(const char *name) {
     return freed;
 }
 
+/* There is no folder of that name among the pulled models. */
+static avo_status fail_not_pulled(const char *name, avo_error *error) {
+    hub_models models;
+    AVO_TRY(hub_list(&models, error));
+    const hub_model *model = find_model(&models, name, strlen(name));
+    avo_status status;
+    if (model != NULL && model->bundled)
+        status = status_fail(error, AVO_ERROR_NOT_FOUND,
+                             "%s comes with this installation and was not downloaded; delete %s to "
+                             "remove it",
+                             name, model->folder);
+    else if (hub_known_find(name) != NULL)
+        status = status_fail(error, AVO_ERROR_NOT_FOUND, "%s is not downloaded; nothing to remove",
+                             name);
+    else
+        status = fail_missing(&models, name, error);
+    hub_models_free(&models);
+    return status;
+}
+
 avo_status hub_remove(const char *name, uint64_t *freed_bytes, avo_error *error) {
     char folder[HUB_PATH_MAX];
     *freed_bytes = 0;
     AVO_TRY(hub_model_folder(name, folder, sizeof(folder), error));
     struct stat info;
-    if (lstat(folder, &info) != 0) {
-        hub_models models;
-        AVO_TRY(hub_list(&models, error));
-        avo_status status = hub_known_find(name) != NULL
-                                ? status_fail(error, AVO_ERROR_NOT_FOUND,
-                                              "%s is not downloaded; nothing to remove", name)
-                                : fail_missing(&models, name, error);
-        hub_models_free(&models);
-        return status;
-    }
+    if (lstat(folder, &info) != 0)
+        return fail_not_pulled(name, error);
     int lock = -1;
     AVO_TRY(hub_try_lock(name, &lock, error));
     if (lock < 0)

@@ -65,7 +65,7 @@ class Documents(unittest.TestCase):
         if command[0] == "sudo":
             command = command[1:]
         program = command[0]
-        if program in ("avocet", "./build/avocet"):
+        if program in ("avocet", "./build/avocet", "./avocet-*/avocet"):
             self.check_avocet(where, command)
         elif program == "make":
             self.check_make(where, command)

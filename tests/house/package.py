@@ -1,0 +1,127 @@
+"""tools/package: the bundle of the demo model from the build that is here. `make check-packages`
+does the long checks: the default model, roots without libraries."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = Path(os.environ["AVO_BINARY_FOLDER"])
+PACKAGE = ROOT / "tools/package"
+TOOLS = ("patchelf", "dpkg-query", "strip", "ldd", "objdump")
+DATE = "1700000000"
+
+
+def package(*arguments, **environment):
+    return subprocess.run([PACKAGE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, check=False,
+                          env={**os.environ, "SOURCE_DATE_EPOCH": DATE, **environment})
+
+
+def unreachable():
+    """What runs a program without a network, where that is allowed."""
+    without = ["unshare", "--map-root-user", "--net"]
+    works = shutil.which("unshare") and subprocess.run([*without, "true"], check=False,
+                                                       stderr=subprocess.DEVNULL).returncode == 0
+    return without if works else []
+
+
+class Bundle(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.archives = [cls.make("one"), cls.make("two")]
+        subprocess.run(["tar", "-xf", cls.archives[0], "-C", cls.scratch.name], check=True)
+        cls.folder = Path(cls.scratch.name) / cls.archives[0].name.removesuffix(".tar.gz")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def make(cls, name):
+        output = Path(cls.scratch.name) / name
+        done = package("bundle", "--model", "demo", "--build", BUILD, "--output", output)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout)
+        return next(output.glob("avocet-*.tar.gz"))
+
+    def run_inside(self, *command):
+        """Nothing of this machine's folders is known to it."""
+        done = subprocess.run([*unreachable(), "env", "-i", "HOME=/nonexistent", *command],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              check=False, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_same_bytes(self):
+        self.assertEqual(self.archives[0].read_bytes(), self.archives[1].read_bytes())
+        for archive in self.archives:
+            subprocess.run(["sha256sum", "--quiet", "-c", archive.name + ".sha256"], check=True,
+                           cwd=archive.parent)
+        self.assertRegex(self.archives[0].name, r"^avocet-\d+\.\d+\.\d+-\w+-demo\.tar\.gz$")
+
+    def test_answers_without_network_and_home(self):
+        said = self.run_inside(self.folder / "avocet", "run", "demo", "Who are you?",
+                               "--temperature", "0", "-n", "24")
+        self.assertTrue(said.startswith("I am demo"), said)
+
+    def test_libraries_are_its_own(self):
+        said = self.run_inside("/usr/bin/ldd", self.folder / "bin/avocet")
+        found = dict(re.findall(r"(\S+) => (\S+)", said))
+        libc = {"libc.so.6", "libm.so.6", "libresolv.so.2", "libpthread.so.0", "libdl.so.2"}
+        inside = os.path.realpath(self.folder)
+        for name, path in found.items():
+            if name not in libc:
+                self.assertTrue(os.path.realpath(path).startswith(inside), f"{name}: {path}")
+        self.assertGreater(len(found), 10)
+        curl = self.run_inside("/usr/bin/ldd", next(self.folder.glob("lib/libcurl.so.*")))
+        self.assertNotIn("not found", curl)
+
+    def test_sums_and_licences(self):
+        subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], check=True, cwd=self.folder)
+        table = (self.folder / "licences/LIBRARIES").read_text()
+        for library in (self.folder / "lib").iterdir():
+            row = re.search(rf"^{re.escape(library.name)} +\S+ +(\S+) +\S+ \S+$", table, re.M)
+            self.assertTrue(row and (self.folder / row[1]).stat().st_size > 0, library.name)
+        for text in ("avocet", "text-Apache-2.0", "draft-heads.md"):
+            self.assertTrue((self.folder / "licences" / text).exists(), text)
+        self.assertIn("glibc 2.", (self.folder / "README").read_text())
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, *arguments, **environment):
+        with tempfile.TemporaryDirectory() as output:
+            done = package(*arguments, "--build", BUILD, "--output", output, **environment)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(list(Path(output).rglob("*.gz")), [])
+            self.assertNotIn("Traceback", done.stdout)
+            return done.stdout
+
+    def test_a_model_that_cannot_be_had(self):
+        with tempfile.TemporaryDirectory() as home:
+            said = self.refused("bundle", AVOCET_HOME=home, AVOCET_OFFLINE="1")
+        self.assertIn("MODEL=demo", said)
+
+    def test_no_tools(self):
+        with tempfile.TemporaryDirectory() as tools:
+            for name in ("python3", "env", "git", "cmake"):
+                (Path(tools) / name).symlink_to(os.path.realpath(shutil.which(name)))
+            said = self.refused("bundle", "--model", "demo", PATH=tools)
+        self.assertIn("tools/bootstrap package", said)
+
+    def test_a_date_that_is_none(self):
+        self.assertIn("SOURCE_DATE_EPOCH", self.refused("bundle", "--model", "demo",
+                                                        SOURCE_DATE_EPOCH="today"))
+
+
+if __name__ == "__main__":
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing or "AVO_SANITIZE:STRING=\n" not in (BUILD / "CMakeCache.txt").read_text():
+        print(f"SKIPPED: {'no ' + ', '.join(missing) if missing else 'a build with sanitizers'}")
+        sys.exit(77)
+    unittest.main()

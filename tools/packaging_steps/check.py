@@ -1,0 +1,91 @@
+"""`make check-packages`: what the tests are too short for. Needs root, for chroot and mounts."""
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import bundle
+from .common import Failed, call, say
+
+# In a mount and network namespace of its own, where nothing but the loopback device is.
+ENTER = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec", """
+mount --make-rprivate / && mount --bind "$1" "$1" && mount -t proc proc "$1/proc"
+mount --rbind /dev "$1/dev"
+mount -o remount,ro,bind "$1" && mount -t tmpfs tmpfs "$1/tmp"
+exec chroot "$1" /bin/busybox env -i PATH=/bin HOME=/tmp/user /bin/busybox sh -ec "$2"
+""", "sh"]
+
+BUNDLE = """
+busybox ip link set lo up
+cd /
+answer=$(/apps/bundle/avocet run MODEL "Hi" --temperature 0 -n 24)
+printf '%s\\n' "$answer" >&2
+test -n "$answer"
+cd /apps/bundle/share
+test "$(../bin/avocet run MODEL "Hi" --temperature 0 -n 24)" = "$answer"
+printf 'Hi\\n' | ../avocet chat MODEL --temperature 0 -n 24 >/tmp/chat
+test -s /tmp/chat
+test ! -e /tmp/user/.local
+../avocet serve MODEL --port 8080 2>/tmp/log &
+server=$!
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    busybox wget -q -O - http://127.0.0.1:8080/health >/dev/null 2>&1 && break
+    sleep 0.5
+done
+busybox wget -q -O - --header 'Content-Type: application/json' --post-data \\
+    '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8}' \\
+    http://127.0.0.1:8080/v1/chat/completions | grep -q '"content"' || { cat /tmp/log >&2; exit 1; }
+kill $server
+cd /apps/bundle && sha256sum -c SHA256SUMS >/dev/null
+"""
+
+
+@contextmanager
+def bare_root(folder):
+    """A root with the C library and busybox (linked statically), and nothing else."""
+    root = Path(folder) / "root"
+    for name in ("bin", "proc", "tmp", "apps", "dev"):
+        (root / name).mkdir(parents=True)
+    packages = Path(folder) / "packages"
+    packages.mkdir()
+    packages.chmod(0o777)  # apt downloads as a user of its own
+    call("apt-get", "download", "-q", "libc6", "busybox-static", cwd=packages)
+    for package in sorted(packages.iterdir()):
+        unpacked = packages / package.stem
+        call("dpkg-deb", "-x", package, unpacked)
+        if package.name.startswith("libc6"):
+            call("cp", "-a", *(unpacked / name for name in ("lib", "lib64")), root)
+        else:
+            busybox = next(path for path in unpacked.rglob("busybox") if path.parent.name == "bin")
+            shutil.copy(busybox, root / "bin/busybox")
+    call("chroot", root, "/bin/busybox", "--install", "-s", "/bin")
+    yield root
+
+
+def check_bundle(build, output, model):
+    first = bundle.make(build, output, model, [])
+    with tempfile.TemporaryDirectory() as scratch:
+        again = bundle.make(build, Path(scratch) / "again", model, [])
+        if first.read_bytes() != again.read_bytes():
+            raise Failed(f"two runs of make bundle differ: {first} and {again}")
+        say("bundle: two runs give the same bytes")
+        with bare_root(scratch) as root:
+            call("tar", "-xf", first, "-C", root / "apps")
+            (root / "apps/bundle").symlink_to(first.name.removesuffix(".tar.gz"))
+            done = subprocess.run([*ENTER, str(root), BUNDLE.replace("MODEL", model)],
+                                  stderr=subprocess.PIPE, text=True, check=False)
+            if done.returncode != 0:
+                raise Failed(f"the bundle does not run where there is only libc:\n{done.stderr}")
+            wanted = call(build / "avocet", "run", model, "Hi", "--temperature", "0", "-n", "24")
+            if done.stderr.strip() != wanted.strip():
+                raise Failed(f"the bundle answers {done.stderr!r}, the build {wanted!r}")
+    say(f"bundle: run, chat and serve work without a network, on a read-only root with only libc "
+        f"({wanted.strip()!r})")
+
+
+def run(build, output, model):
+    if os.geteuid() != 0:
+        raise Failed("check needs root, for chroot and mounts; run: sudo make check-packages")
+    check_bundle(build, output, model)
