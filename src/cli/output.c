@@ -40,13 +40,21 @@ static void print_harmless(FILE *file, text_view text, const char *kept, const c
 
 /* ---- Errors ---- */
 
-/* One line, whatever the text: arguments of the user may hold control characters. */
+/* One line, whatever the text: arguments of the user may hold control characters. Written at once,
+ * because a server of `avocet train --serve` writes to the same place. */
 static void print_line(const char *text) {
+    char line[AVO_ERROR_TEXT_MAX + 16];
+    FILE *whole = fmemopen(line, sizeof(line), "w"), *file = whole != NULL ? whole : stderr;
     cli_progress_end();
     fflush(stdout);
-    fputs("avocet: ", stderr);
-    print_harmless(stderr, text_from(text), "", "?");
-    fputc('\n', stderr);
+    fputs("avocet: ", file);
+    print_harmless(file, text_from(text), "", "?");
+    fputc('\n', file);
+    if (whole == NULL)
+        return;
+    long size = ftell(whole);
+    fclose(whole);
+    fwrite(line, 1, size > 0 ? (size_t)size : 0, stderr);
 }
 
 int cli_fail(const avo_error *error) {

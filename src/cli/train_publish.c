@@ -1,6 +1,6 @@
-/* `--publish URL[=NAME]`: a running server loads the adapter whenever the output folder has a new
- * one. The server is not part of the run: whatever goes wrong there is a warning, and the next
- * time is another try. */
+/* `--publish URL[=NAME]` and `--serve`: a running server loads the adapter whenever the output
+ * folder has a new one. The server is not part of the run: whatever goes wrong there is a warning,
+ * and the next time is another try. */
 #include "cli/train_int.h"
 
 #include "base/file.h"
@@ -9,7 +9,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,23 +69,59 @@ static avo_status find_folder(train_call *call) {
     return length < CLI_PATH_MAX ? AVO_OK : too_long(call, &call->error);
 }
 
+static bool has_publish_options(const train_call *call) {
+    const train_publisher *p = &call->publisher;
+    return p->path != NULL || p->key != NULL || call->options.renew_every > 0;
+}
+
+avo_status train_publish_check(train_call *call) {
+    train_publisher *p = &call->publisher;
+    const char *option = call->server.address != NULL ? "--serve" : "--publish";
+    if (p->target == NULL && call->server.address == NULL)
+        return has_publish_options(call) || call->server.config != NULL
+                   ? status_fail(&call->error, AVO_ERROR_ARGUMENT, "%s",
+                                 "options --publish-… need --publish, options --serve-… need "
+                                 "--serve")
+                   : AVO_OK;
+    if (p->target != NULL && call->server.address != NULL)
+        return status_fail(&call->error, AVO_ERROR_ARGUMENT,
+                           "give --publish for a server that runs or --serve for a new one, not "
+                           "both");
+    if (call->options.settings.full)
+        return status_fail(&call->error, AVO_ERROR_ARGUMENT,
+                           "%s needs an adapter: leave out --full", option);
+    AVO_TRY(find_folder(call));
+    if (p->target != NULL)
+        return split(call);
+    name_of_folder(p->folder, p->name);
+    return AVO_OK;
+}
+
 /* ---- Publishing ---- */
 
 /* Once, until it works again or fails in another way. */
-static void tell_failure(train_publisher *p, const avo_error *error) {
+static void tell_failure(train_call *call, const avo_error *error) {
+    train_publisher *p = &call->publisher;
     if (strcmp(p->last.text, error->text) != 0) {
         cli_progress_end();
-        cli_warn("--publish: %s; training goes on, with another try at the next checkpoint",
-                 error->text);
+        cli_warn("%s: %s; training goes on%s", p->target != NULL ? "--publish" : "--serve",
+                 error->text,
+                 p->target != NULL || call->server.process > 0
+                     ? ", with another try at the next checkpoint"
+                     : "");
     }
     p->last = *error;
 }
 
 static void publish(void *context, uint64_t step) {
-    train_publisher *p = context;
+    train_call *call = context;
+    train_publisher *p = &call->publisher;
     avo_error error = {0};
-    if (live_adapter_load(&p->adapter, &error) != AVO_OK) {
-        tell_failure(p, &error);
+    if (p->target == NULL && call->server.process == 0)
+        return; /* it has ended, which was told */
+    if (train_serve_ended(&call->server, &error) ||
+        live_adapter_load(&p->adapter, &error) != AVO_OK) {
+        tell_failure(call, &error);
         return;
     }
     if (!p->published || p->last.text[0] != '\0') {
@@ -108,20 +143,12 @@ static void compare_models(const train_publisher *p, const live_model *served,
                  p->url, served->name);
 }
 
-avo_status train_publish_open(train_call *call, const avo_model *model) {
+void train_publish_begin(train_call *call, const avo_model *model) {
     train_publisher *p = &call->publisher;
     avo_error error = {0};
     live_model served;
-    if (p->target == NULL && (p->path != NULL || p->key != NULL || call->options.renew_every > 0))
-        return status_fail(&call->error, AVO_ERROR_ARGUMENT,
-                           "--publish-path, --publish-key and --publish-every need --publish");
-    if (p->target == NULL)
-        return AVO_OK;
-    if (call->options.settings.full)
-        return status_fail(&call->error, AVO_ERROR_ARGUMENT,
-                           "--publish needs an adapter: leave out --full");
-    AVO_TRY(find_folder(call));
-    AVO_TRY(split(call));
+    if (p->url[0] == '\0')
+        return;
     if (p->key == NULL)
         p->key = getenv("AVOCET_API_KEY");
     p->adapter = (live_adapter){.url = p->url,
@@ -129,12 +156,12 @@ avo_status train_publish_open(train_call *call, const avo_model *model) {
                                 .name = p->name,
                                 .path = p->path != NULL ? p->path : p->folder,
                                 .timeout_seconds = ASK_SECONDS};
-    if (live_adapter_model(&p->adapter, &served, &error) != AVO_OK)
-        tell_failure(p, &error);
-    else
-        compare_models(p, &served, model);
+    if (p->target == NULL) /* our own server of the same model, which is perhaps not ready yet */
+        served = (live_model){.name = ""};
+    else if (live_adapter_model(&p->adapter, &served, &error) != AVO_OK)
+        tell_failure(call, &error);
+    compare_models(p, &served, model);
     p->adapter.timeout_seconds = LOAD_SECONDS;
     call->options.on_adapter = publish;
-    call->options.on_adapter_context = p;
-    return AVO_OK;
+    call->options.on_adapter_context = call;
 }

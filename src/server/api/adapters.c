@@ -16,6 +16,7 @@
 
 typedef struct name_search {
     const char *name;
+    const char *path; /* NULL: any */
     bool found;
     buffer *list; /* NULL: not wanted */
     const server_key *key;
@@ -23,18 +24,23 @@ typedef struct name_search {
 
 static void see_name(void *context, const avo_registry_entry *entry) {
     name_search *search = context;
-    if (search->name != NULL && strcmp(entry->name, search->name) == 0)
+    if (search->name != NULL && strcmp(entry->name, search->name) == 0 &&
+        (search->path == NULL || strcmp(entry->path, search->path) == 0))
         search->found = true;
     if (search->list != NULL && search->list->size < 400 &&
         server_key_allows_adapter(search->key, entry->name))
         (void)!buffer_format(search->list, ", %s", entry->name);
 }
 
-static bool adapter_known(const api *api, const char *name) {
-    name_search search = {.name = name};
+static bool adapter_known_from(const api *api, const char *name, const char *path) {
+    name_search search = {.name = name, .path = path};
     if (api->registry != NULL)
         avo_registry_list(api->registry, see_name, &search);
     return search.found;
+}
+
+static bool adapter_known(const api *api, const char *name) {
+    return adapter_known_from(api, name, NULL);
 }
 
 static bool unknown(const api *api, const char *name, const char *param, const server_key *key,
@@ -281,6 +287,9 @@ static void load_run(api *api, void *context) {
     load_job *job = context;
     const char *name = job->request->lora_name, *path = job->request->lora_path;
     avo_error error = {0};
+    /* A new version from the same place, as training makes them every few seconds, is in the access
+     * log alone. */
+    bool again = path != NULL && adapter_known_from(api, name, path);
     avo_status status = path != NULL ? avo_registry_load(api->registry, name, path, 0, &error)
                                      : avo_registry_unload(api->registry, name, &error);
     helper_finished(api);
@@ -300,7 +309,8 @@ static void load_run(api *api, void *context) {
         exchange_send(job->exchange, 200, "text/plain; charset=utf-8",
                       (text_view){text, (size_t)length});
         snprintf(text, sizeof(text), "adapter %s %s", name, path != NULL ? "loaded" : "unloaded");
-        api->host.say(api->host.context, text);
+        if (!again)
+            api->host.say(api->host.context, text);
     }
     load_close(job);
 }

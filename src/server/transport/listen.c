@@ -39,8 +39,7 @@ static avo_status bind_address(const char *address, uint16_t port, int *out, avo
     freeaddrinfo(found);
     if (descriptor < 0)
         return status_fail(error, AVO_ERROR_IO, "cannot listen on %s port %u: %s%s", address, port,
-                           strerror(reason),
-                           reason == EADDRINUSE ? "; choose another one with --port" : "");
+                           strerror(reason), reason == EADDRINUSE ? "; choose another port" : "");
     *out = descriptor;
     return AVO_OK;
 }

@@ -1,0 +1,149 @@
+"""`avocet train --serve`: a server beside the training answers with the adapter as it is, changes
+no bit of it, and comes and goes with it."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from api_server import sanitized
+from command import FAILED, GOOD, INTERRUPTED, PATIENCE, ROOT, call, start, wait_until
+
+DEMO = ROOT / "models/demo.avo"
+ADAPTER = "adapter_model.safetensors"
+TEXTS = ["The duck went to the hill and saw a red boat.", "A cat is a cat is a cat."]
+LIVE = re.compile(r'(http://[\d.]+:(\d+)) has the adapter of step (\d+) as "([^"]+)"')
+
+
+class Serving(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-train-serve-")
+        cls.root = Path(cls.scratch.name)
+        cls.data = cls.root / "texts.jsonl"
+        cls.data.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+        cls.config = cls.root / "serve.json"
+        cls.config.write_text(json.dumps({"sessions": 2, "threads": 1, "name": "toy",
+                                          "no_sandbox": sanitized()}))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def arguments(self, output, steps, *more):
+        return ["train", "sft", DEMO, "--data", self.data, "-o", self.root / output, "--batch", 2,
+                "--lr", 1e-3, "--threads", 1, "--save-every", 0, "--steps", steps, *more]
+
+    def begin(self, output, steps, *more):
+        """Until the server has an adapter; (process, port, what was printed)."""
+        process = start(*map(str, self.arguments(output, steps, "--serve=0", "--serve-config",
+                                                 self.config, *more)), stdout=subprocess.DEVNULL)
+        said = []
+        for line in process.stderr:
+            said.append(line.decode())
+            found = LIVE.search(said[-1])
+            if found:
+                return process, int(found[2]), said
+        raise AssertionError("".join(said))
+
+    def ask(self, port, model):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"model": model, "prompt": "The duck", "max_tokens": 16, "temperature": 0}),
+                {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        self.assertEqual(answer.status, 200, data)
+        return json.loads(data)["choices"][0]["text"]
+
+    def is_gone(self, port):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) != 0
+
+    def test_no_bit_changes(self):
+        steps = 120
+        self.assertEqual(call(*self.arguments("alone", steps)).returncode, GOOD)
+        with self.begin("served", steps, "--serve-every", 3)[0] as process:
+            pass  # the pipe is closed here: a server and a training that cannot print go on
+        self.assertEqual(process.returncode, GOOD)
+        process, port, said = self.begin("asked", steps, "--serve-every", 3)
+        self.assertIn("as \"asked\"", said[-1])
+        texts = {self.ask(port, "toy")}
+        try:
+            while process.poll() is None:
+                texts.add(self.ask(port, "asked"))
+                self.ask(port, "toy")
+        except (OSError, http.client.HTTPException, AssertionError):
+            pass  # it has ended meanwhile
+        rest = process.stderr.read().decode()
+        process.stderr.close()
+        self.assertEqual(process.wait(), GOOD, rest)
+        print(len(texts), "different answers while it was trained")
+        self.assertGreaterEqual(len(texts), 2, rest)
+        self.assertLessEqual(rest.count("loaded"), 1, rest)  # for the first version alone
+        for output in ("served", "asked"):
+            for name in (ADAPTER, "adapter_config.json", f"checkpoint-{steps}/{ADAPTER}",
+                         f"checkpoint-{steps}/optimizer.safetensors"):
+                self.assertEqual((self.root / "alone" / name).read_bytes(),
+                                 (self.root / output / name).read_bytes(), (output, name))
+        self.assertTrue(self.is_gone(port))
+
+    def test_it_ends_with_the_training(self):
+        for number, status in ((signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)):
+            process, port, _ = self.begin(f"ended-{number}", 1000000, "--schedule", "constant")
+            self.ask(port, f"ended-{number}")
+            process.send_signal(number)
+            self.assertEqual(process.wait(PATIENCE), status)
+            process.stderr.close()
+            wait_until(lambda: self.is_gone(port), "the end of the server")
+
+    def test_training_outlives_the_server(self):
+        process, port, _ = self.begin("outlives", 400)
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
+            server = int(file.read().split()[0])
+        self.ask(port, "outlives")
+        signal.pidfd_send_signal(handle := os.pidfd_open(server), signal.SIGKILL)
+        os.close(handle)
+        rest = process.stderr.read().decode()
+        process.stderr.close()
+        self.assertEqual(process.wait(), GOOD, rest)
+        self.assertEqual(rest.count("the server has ended (signal 9); training goes on"), 1, rest)
+        self.assertTrue((self.root / "outlives" / ADAPTER).exists())
+
+    def test_a_server_that_cannot_start(self):
+        wrong = self.root / "wrong.json"
+        wrong.write_text('{"sesions": 2}')
+        done = call(*self.arguments("wrong", 60, "--serve=0", "--serve-config", wrong))
+        said = done.stderr.decode()
+        self.assertEqual(done.returncode, GOOD, said)
+        self.assertIn('sesions', said)
+        self.assertIn("training goes on", said)
+
+    def test_refusals(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            for arguments, text in (
+                    ([f"--serve={port}"], "Address already in use; choose another port"),
+                    (["--serve=x"], "must be PORT or HOST:PORT"),
+                    (["--serve=:80"], "must be PORT or HOST:PORT"),
+                    (["--serve=127.0.0.1:70000"], "must be PORT or HOST:PORT"),
+                    (["--serve", "--full"], "needs an adapter"),
+                    (["--serve", "--publish", "http://x"], "not both"),
+                    (["--serve-config", "x"], "need --serve")):
+                done = call(*self.arguments("refused", 1, *arguments))
+                self.assertEqual(done.returncode, FAILED, done.stderr)
+                self.assertIn(text, done.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()
