@@ -72,12 +72,12 @@ static void the_same_bits_from_behind_the_wall(void **state) {
     fixture_isas isas;
     fixture_isas_find(&isas);
     for (size_t i = 0; i < isas.count; i++) {
-        char remote[32];
-        int32_t plain_tokens[ANSWER], remote_tokens[ANSWER];
-        snprintf(remote, sizeof(remote), "remote:%s,delay=300", isas.name[i]);
-        const char *names[] = {isas.name[i], remote};
-        int32_t *tokens[] = {plain_tokens, remote_tokens};
-        for (int n = 0; n < 2; n++) {
+        char delayed[32], late[32];
+        int32_t tokens[3][ANSWER];
+        snprintf(delayed, sizeof(delayed), "remote:%s,delay=300", isas.name[i]);
+        snprintf(late, sizeof(late), "remote:%s,late", isas.name[i]);
+        const char *names[] = {isas.name[i], delayed, late};
+        for (int n = 0; n < 3; n++) {
             avo_engine *engine;
             avo_engine_options options = small_options(names[n]);
             assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
@@ -85,7 +85,8 @@ static void the_same_bits_from_behind_the_wall(void **state) {
             assert_ok_error(answer(engine, tokens[n], &error), &error);
             avo_engine_close(engine);
         }
-        assert_memory_equal(plain_tokens, remote_tokens, sizeof(plain_tokens));
+        assert_memory_equal(tokens[0], tokens[1], sizeof(tokens[0]));
+        assert_memory_equal(tokens[0], tokens[2], sizeof(tokens[0]));
     }
     avo_model_close(model);
 }

@@ -82,30 +82,40 @@ bool test_device_is_remote(void) {
     return wanted_device() != NULL;
 }
 
+/* "remote" or "remote-delayed"; false: another device, or none in particular. */
+static bool wants_remote(void) {
+    return wanted_device() != NULL && strncmp(wanted_device(), "remote", 6) == 0;
+}
+
 bool test_device_has_threads(void) {
-    return wanted_device() == NULL || strcmp(wanted_device(), "remote") == 0;
+    return wanted_device() == NULL || wants_remote();
 }
 
 const char *test_device_name(const char *isa) {
     const char *wanted = wanted_device();
-    return wanted == NULL || (strcmp(wanted, "remote") != 0 && strcmp(isa, "ref") == 0) ? isa
-                                                                                        : wanted;
+    if (wants_remote())
+        return "remote";
+    return wanted == NULL || strcmp(isa, "ref") == 0 ? isa : wanted;
 }
 
 const char *test_device(const char *isa) {
-    static const char *const names[][2] = {{"ref", "remote:ref,delay=50"},
-                                           {"avx2", "remote:avx2,delay=50"},
-                                           {"avx512", "remote:avx512,delay=50"},
-                                           {"amx", "remote:amx,delay=50"},
-                                           {"neon", "remote:neon,delay=50"}};
+    static const char *const names[][3] = {
+        {"ref", "remote:ref,late", "remote:ref,delay=50"},
+        {"avx2", "remote:avx2,late", "remote:avx2,delay=50"},
+        {"avx512", "remote:avx512,late", "remote:avx512,delay=50"},
+        {"amx", "remote:amx,late", "remote:amx,delay=50"},
+        {"neon", "remote:neon,late", "remote:neon,delay=50"}};
     if (!test_device_is_remote())
         return isa;
-    if (strcmp(wanted_device(), "remote") != 0)
+    if (!wants_remote())
         return isa != NULL && strcmp(isa, "ref") == 0 ? isa : wanted_device();
+    bool delayed = strcmp(wanted_device(), "remote-delayed") == 0;
     for (size_t i = 0; isa != NULL && i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(isa, names[i][0]) == 0)
-            return names[i][1];
-    return isa == NULL ? "remote:delay=50" : isa;
+            return names[i][delayed ? 2 : 1];
+    if (isa != NULL)
+        return isa;
+    return delayed ? "remote:delay=50" : "remote:late";
 }
 
 void fixture_isas_find(fixture_isas *isas) {

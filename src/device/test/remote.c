@@ -230,7 +230,7 @@ static const device_operations operations = {
 typedef struct remote_wish {
     const device_driver *inner;
     uint64_t delay, fail, every, lost, memory;
-    bool opaque, single;
+    bool opaque, single, late;
 } remote_wish;
 
 /* A CPU driver by name; NULL: there is none, or it does not work here. */
@@ -270,6 +270,8 @@ static bool read_wish(const char *text, size_t length, remote_wish *wish) {
         return wish->opaque = true;
     if (length == 6 && strncmp(text, "single", 6) == 0)
         return wish->single = true;
+    if (length == 4 && strncmp(text, "late", 4) == 0)
+        return wish->late = true;
     wish->inner = inner_driver(text, length);
     return wish->inner != NULL;
 }
@@ -281,8 +283,8 @@ static avo_status read_wishes(const char *parameters, remote_wish *wish, avo_err
         if (!read_wish(at, length, wish))
             return status_fail(error, AVO_ERROR_ARGUMENT,
                                "device 'remote:%.*s': must be a CPU device that works here, "
-                               "opaque, single, or delay=, fail=, every=, lost=, memory= and a "
-                               "number up to 2^43",
+                               "opaque, single, late, or delay=, fail=, every=, lost=, memory= "
+                               "and a number up to 2^43",
                                (int)(length < 40 ? length : 40), at);
         at += length + (at[length] == ',');
     }
@@ -293,6 +295,7 @@ static avo_status set_up(remote_device *remote, const remote_wish *wish,
                          const device_options *options, avo_error *error) {
     AVO_TRY(
         cpu_open_with_data(wish->inner, options, &remote->wall.allocator, &remote->inner, error));
+    remote->late = wish->late;
     remote->delay_us = (uint32_t)(wish->delay < 1000000 ? wish->delay : 1000000);
     remote->fail = wish->fail;
     remote->every = wish->every;

@@ -18,6 +18,8 @@
  *   memory=MIB   how much memory it says it has
  *   opaque       it says nothing about threads, as a device without any
  *   single       it computes one step at a time
+ *   late         work begins only when device_wait is called, on its thread: later than with any
+ *                delay, and without the cost of a thread that is woken for every step
  * It is never chosen by "auto". */
 #ifndef AVO_DEVICE_TEST_REMOTE_H
 #define AVO_DEVICE_TEST_REMOTE_H

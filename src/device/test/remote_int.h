@@ -13,6 +13,7 @@ typedef struct remote_device {
     device *inner; /* the CPU device; its data is behind the wall */
     wall wall;
     uint32_t delay_us;
+    bool late;
     uint64_t fail, every, lost;
     _Atomic uint64_t calls, uploads;
     /* Open now. What was opened last must be closed first. */

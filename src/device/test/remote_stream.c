@@ -1,5 +1,5 @@
-/* Streams of the remote device: a thread that works behind the wall, and results that are copied
- * out when they are asked for. */
+/* Streams of the remote device: a thread that works behind the wall (with "late", the thread that
+ * waits), and results that are copied out when they are asked for. */
 #include "base/checked.h"
 #include "device/test/remote_int.h"
 
@@ -112,6 +112,8 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
     AVO_TRY(remote_call(base->device, "opening a stream", error));
     AVO_TRY(stream_results_open(base, &stream->results, error));
     AVO_TRY(device_stream_open(remote->inner, &base->shape, &stream->inner, error));
+    if (remote->late)
+        return AVO_OK;
     if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0)
         return status_fail(error, AVO_ERROR_MEMORY, "the remote device cannot start a thread");
     stream->running = true;
@@ -164,14 +166,19 @@ static avo_status stream_start(device_stream *base, device_work work, const devi
     memset(stream->results.top, 0xff, stream->results.top_bytes);
     memset(stream->results.logits, 0xff, stream->results.logits_bytes);
     memset(stream->results.rows, 0xff, stream->results.rows_bytes);
-    set_state(stream, STREAM_STARTED);
+    if (device_of(base)->late)
+        stream->state = STREAM_STARTED;
+    else
+        set_state(stream, STREAM_STARTED);
     return AVO_OK;
 }
 
 static avo_status stream_wait(device_stream *base, avo_error *error) {
     remote_stream *stream = of(base);
+    if (device_of(base)->late && stream->state == STREAM_STARTED)
+        work_now(stream);
     pthread_mutex_lock(&stream->mutex);
-    while (stream->state == STREAM_STARTED)
+    while (stream->running && stream->state == STREAM_STARTED)
         pthread_cond_wait(&stream->changed, &stream->mutex);
     stream->state = STREAM_IDLE;
     avo_status status = stream->status;

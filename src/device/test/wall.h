@@ -17,10 +17,11 @@ typedef struct wall_block {
 typedef struct wall {
     avo_allocator allocator; /* of protected blocks; any thread */
     pthread_mutex_t mutex;
-    uint32_t open;  /* how many work behind it now */
-    uint8_t *range; /* of addresses; NULL: none were needed so far */
-    uint8_t *end;   /* of what was ever used in it */
-    uint32_t count; /* of blocks, in the order of addresses */
+    uint32_t open;   /* how many work behind it now */
+    uint8_t *mapped; /* NULL: no memory was needed so far */
+    uint8_t *range;  /* of addresses, within it */
+    uint8_t *end;    /* of what was ever used in it */
+    uint32_t count;  /* of blocks, in the order of addresses */
     wall_block blocks[WALL_BLOCKS_MAX];
 } wall;
 
