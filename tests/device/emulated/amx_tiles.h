@@ -61,6 +61,10 @@ static inline void tile_load(int tile, const void *base, size_t stride) {
                emulated.configuration.row_bytes[tile]);
 }
 
+static inline void tile_load_once(int tile, const void *base, size_t stride) {
+    tile_load(tile, base, stride);
+}
+
 static inline void tile_store(int tile, void *base, size_t stride) {
     tile_check(tile);
     for (size_t row = 0; row < emulated.configuration.rows[tile]; row++)

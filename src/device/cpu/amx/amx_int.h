@@ -50,9 +50,10 @@ static inline size_t amx_rows_begin(const amx_rows *rows, size_t tile) {
 /* Tiles 0…3: C, of `height` rows; from 4 on activations, from `weights` on weights, `depth` k. */
 tile_configuration amx_configuration(size_t height, size_t depth, int weights);
 
-/* Writes one panel's outputs from its sums, sums[tile][16][stride]: bias, then store or add. */
-void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, const float *sums,
-                size_t stride);
+/* Writes the outputs of one panel or of two side by side from their sums,
+ * sums[tile][16][stride]: bias, then store or add. */
+void amx_finish(const linear_call *call, size_t panel, size_t panels, const amx_rows *rows,
+                const float *sums, size_t stride);
 
 linear_function amx_linear_q4_0, amx_linear_q4_1, amx_linear_q4b64, amx_linear_q4m64;
 linear_function amx_linear_q5_0, amx_linear_q5_1, amx_linear_iq4_nl, amx_linear_mxfp4;

@@ -43,6 +43,12 @@ TILE_INLINE void tile_load(const int tile, const void *base, size_t stride) {
                      : "memory");
 }
 
+/* The same of rows that are not needed again soon. */
+TILE_INLINE void tile_load_once(const int tile, const void *base, size_t stride) {
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(base), "r"(stride), "i"(tile)
+                     : "memory");
+}
+
 TILE_INLINE void tile_store(const int tile, void *base, size_t stride) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(base), "r"(stride), "i"(tile)
                      : "memory");

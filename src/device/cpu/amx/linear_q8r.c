@@ -113,9 +113,7 @@ static void multiply_panels(const q8r_job *job, size_t panel, size_t panels, con
             multiply(1, job, row, rows->height, sums);
     }
     scale_sums(job, panels, all);
-    for (size_t i = 0; i < panels; i++)
-        amx_finish(job->call, panel + i, rows, job->scratch->sums + i * QUANT_PANEL_ROWS,
-                   SUM_STRIDE);
+    amx_finish(job->call, panel, panels, rows, job->scratch->sums, SUM_STRIDE);
 }
 
 void amx_linear_q8r(const linear_call *call, size_t first, size_t last, uint8_t *memory) {

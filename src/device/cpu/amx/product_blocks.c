@@ -137,7 +137,7 @@ AMX_INLINE void multiply_panel(const block_kind kind, const block_job *job, size
     }
     if (kind.channel)
         scale_channels(rows->tiles * AMX_TILE_ROWS, scratch->piece.scale[0], scratch->sums);
-    amx_finish(call, panel, rows, scratch->sums, QUANT_PANEL_ROWS);
+    amx_finish(call, panel, 1, rows, scratch->sums, QUANT_PANEL_ROWS);
 }
 
 AMX_INLINE void multiply_all(const block_kind kind, const block_job *job) {
