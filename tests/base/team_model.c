@@ -9,6 +9,8 @@
  * inside a program never time out here, so that nothing depends on it. */
 #include "support/support.h"
 
+#include "base/hash.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,41 +96,50 @@ typedef struct model_state {
     uint8_t computed[PROGRAMS_MAX][PHASES_MAX]; /* bits */
 } model_state;
 
+/* The half of a hash that is stored saves reading most states that are others, and all of them when
+ * the table grows. */
+typedef struct entry {
+    uint32_t number; /* of a state, from 1; 0: free */
+    uint32_t hash;
+} entry;
+
 typedef struct explorer {
     const model_case *model;
     model_state *states; /* every state once, in the order of discovery */
     size_t count, capacity;
-    uint32_t *table; /* hash to number + 1 */
+    entry *table;
     size_t table_size;
 } explorer;
 
-static uint64_t hash_of(const model_state *state) {
-    const uint8_t *bytes = (const uint8_t *)state;
-    uint64_t hash = 1469598103934665603u;
-    for (size_t i = 0; i < sizeof(*state); i++)
-        hash = (hash ^ bytes[i]) * 1099511628211u;
-    return hash ^ hash >> 29;
+static size_t place_of(const explorer *e, uint32_t hash) {
+    return (size_t)hash & (e->table_size - 1); /* a power of two, at most 2^32 */
 }
 
 static void table_grow(explorer *e) {
-    free(e->table);
+    entry *before = e->table;
+    size_t size = e->table_size;
     e->table_size *= 2;
     e->table = calloc(e->table_size, sizeof(*e->table));
     assert_non_null(e->table);
-    for (size_t i = 0; i < e->count; i++) {
-        size_t at = hash_of(&e->states[i]) % e->table_size;
-        while (e->table[at] != 0)
-            at = (at + 1) % e->table_size;
-        e->table[at] = (uint32_t)i + 1;
+    for (size_t i = 0; i < size; i++) {
+        if (before[i].number == 0)
+            continue;
+        size_t at = place_of(e, before[i].hash);
+        while (e->table[at].number != 0)
+            at = (at + 1) & (e->table_size - 1);
+        e->table[at] = before[i];
     }
+    free(before);
 }
 
 static void add_state(explorer *e, const model_state *state) {
     if (2 * e->count >= e->table_size)
         table_grow(e);
-    size_t at = hash_of(state) % e->table_size;
-    for (; e->table[at] != 0; at = (at + 1) % e->table_size)
-        if (memcmp(&e->states[e->table[at] - 1], state, sizeof(*state)) == 0)
+    uint32_t hash = (uint32_t)hash_bytes(state, sizeof(*state));
+    size_t at = place_of(e, hash);
+    for (; e->table[at].number != 0; at = (at + 1) & (e->table_size - 1))
+        if (e->table[at].hash == hash &&
+            memcmp(&e->states[e->table[at].number - 1], state, sizeof(*state)) == 0)
             return;
     if (e->count == e->capacity) {
         e->capacity *= 2;
@@ -136,7 +147,7 @@ static void add_state(explorer *e, const model_state *state) {
         assert_non_null(e->states);
     }
     e->states[e->count] = *state;
-    e->table[at] = (uint32_t)++e->count;
+    e->table[at] = (entry){(uint32_t)++e->count, hash};
 }
 
 /* ---- Shares ---- */

@@ -14,6 +14,7 @@ import unittest
 from pathlib import Path
 
 import chat_model
+from api_server import sanitized
 from command import AVOCET, FAILED, GOOD, INTERRUPTED, ROOT, USAGE, call, start, test_data, \
     wait_until_caught
 
@@ -271,15 +272,18 @@ class Stories(unittest.TestCase):
                 "Once upon a time,", "One day, a little girl", "Lily and Tom",
                 "There was a boy who")))
             output = Path(scratch) / "dogs"
+            steps = 3 if sanitized() else 30  # every step runs the same code
             done = call("train", "rl", model, "--data", prompts, "-o", output, "--no-template",
-                        "--reward", "contains:dog", "--steps", 30, "--batch", 2, "--group", 32,
+                        "--reward", "contains:dog", "--steps", steps, "--batch", 2, "--group", 32,
                         "--answer", 32, "--rank", 8, "--lr", 5e-4)
             self.assertEqual(done.returncode, GOOD, done.stderr.decode())
             metrics = lines(output / "metrics.jsonl")
             rewards = [line["reward"] for line in metrics]
             print("rewards", rewards[0], rewards[-1])
+            self.assertEqual(len(rewards), steps)
             self.assertLess(sum(rewards[:3]) / 3, 0.3)
-            self.assertGreater(sum(rewards[-3:]) / 3, 0.6)
+            if steps == 30:
+                self.assertGreater(sum(rewards[-3:]) / 3, 0.6)
             # Sampled log-probabilities have the bits of training, at every step.
             self.assertEqual({line["sampling/sampling_logp_difference/max"] for line in metrics},
                              {0})
