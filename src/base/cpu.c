@@ -36,7 +36,10 @@ static bool ask_for_tiles(void) {
 cpu_features cpu_features_detect(void) {
     cpu_features features = {0};
     uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+    if (__get_cpuid_max(0, NULL) < 7)
+        return features;
+    __cpuid(1, a, b, c, d);
+    if (!(c & bit_OSXSAVE))
         return features;
     uint64_t enabled = read_xcr0();
     bool os_avx = (enabled & 0x6) == 0x6;
@@ -44,8 +47,7 @@ cpu_features cpu_features_detect(void) {
     bool os_amx = (enabled & 0x60000) == 0x60000;
     bool fma_f16c = (c & bit_FMA) && (c & bit_F16C);
     uint32_t a7, b7, c7, d7;
-    if (!__get_cpuid_count(7, 0, &a7, &b7, &c7, &d7))
-        return features;
+    __cpuid_count(7, 0, a7, b7, c7, d7);
     features.avx2 = os_avx && fma_f16c && (b7 & bit_AVX2);
     uint32_t needed = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     features.avx512 = os_avx512 && features.avx2 && (b7 & needed) == needed;
@@ -54,7 +56,8 @@ cpu_features cpu_features_detect(void) {
     bool tiles = os_amx && features.avx512_vnni && (d7 >> 24 & 1) && ask_for_tiles();
     features.amx_int8 = tiles && (d7 >> 25 & 1);
     features.amx_bf16 = tiles && (d7 >> 22 & 1);
-    if (a7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+    if (a7 >= 1) {
+        __cpuid_count(7, 1, a, b, c, d);
         features.avx_vnni = features.avx2 && (a >> 4 & 1);
         features.avx512_bf16 = features.avx512 && (a >> 5 & 1);
     }

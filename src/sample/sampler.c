@@ -151,7 +151,7 @@ static avo_status open_with(const candidate_set *set, const avo_sampling *option
     sampler->allocator = allocator;
     sampler->options = known;
     sampler->vocabulary = vocabulary;
-    sampler->loops = logit_loops_best();
+    sampler->loops = set != NULL ? set->loops : logit_loops_best();
     sampler->penalises = known.repetition_penalty != 1.0f || known.presence_penalty != 0.0f ||
                          known.frequency_penalty != 0.0f;
     arena_init(&sampler->arena, allocator, SIZE_MAX);
@@ -190,6 +190,7 @@ avo_status sampler_room_open(uint32_t vocabulary, const avo_allocator *allocator
     room->vocabulary = vocabulary;
     arena_init(&room->arena, allocator, SIZE_MAX);
     avo_status status = take_set(&room->arena, vocabulary, &room->set, error);
+    room->set.loops = logit_loops_best();
     if (status != AVO_OK) {
         sampler_room_close(room);
         return status;

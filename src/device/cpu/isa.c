@@ -16,16 +16,22 @@ static const instruction_set *const sets[] = {
 #undef X
         NULL};
 
-static bool runs(const instruction_set *set) {
-    cpu_features features = cpu_features_detect();
+static bool runs(const instruction_set *set, const cpu_features *features) {
     bool has;
-    memcpy(&has, (const char *)&features + set->feature, sizeof(has));
+    memcpy(&has, (const char *)features + set->feature, sizeof(has));
     return has;
 }
 
-const instruction_set *isa_at(size_t at) {
+static const instruction_set *usable_at(size_t at, const cpu_features *features) {
     assert(at < sizeof(sets) / sizeof(sets[0]));
-    return sets[at] != NULL && runs(sets[at]) ? sets[at] : NULL;
+    return sets[at] != NULL && runs(sets[at], features) ? sets[at] : NULL;
+}
+
+/* Each CPUID instruction in a virtual machine is a call to its host, of up to 20 µs: loops over the
+ * sets ask once. */
+const instruction_set *isa_at(size_t at) {
+    cpu_features features = cpu_features_detect();
+    return usable_at(at, &features);
 }
 
 static const instruction_set *set_named(const char *name) {
@@ -37,9 +43,10 @@ static const instruction_set *set_named(const char *name) {
 
 bool ops_of(const char *name, op_table *table) {
     const instruction_set *set;
+    cpu_features features = cpu_features_detect();
     ops_plain(table);
     bool found = strcmp(name, table->name) == 0;
-    for (size_t i = 0; !found && (set = isa_at(i)) != NULL; i++) {
+    for (size_t i = 0; !found && (set = usable_at(i, &features)) != NULL; i++) {
         set->ops(table);
         found = strcmp(name, set->name) == 0;
     }
@@ -48,11 +55,12 @@ bool ops_of(const char *name, op_table *table) {
 
 bool limits_of(const char *name, limit_table *table) {
     const instruction_set *set;
+    cpu_features features = cpu_features_detect();
     limits_plain(table);
     if (strcmp(name, "ref") == 0)
         table->isa = "ref";
     bool found = strcmp(name, table->isa) == 0;
-    for (size_t i = 0; !found && (set = isa_at(i)) != NULL; i++) {
+    for (size_t i = 0; !found && (set = usable_at(i, &features)) != NULL; i++) {
         set->limits(table);
         found = strcmp(name, set->name) == 0;
     }
@@ -61,10 +69,11 @@ bool limits_of(const char *name, limit_table *table) {
 
 bool gemm_kernels_of(const char *name, gemm_kernels *kernels) {
     const instruction_set *set;
+    cpu_features features = cpu_features_detect();
     bool best = name == NULL || name[0] == '\0';
     gemm_kernels_plain(kernels);
     bool found = !best && (strcmp(name, kernels->name) == 0 || strcmp(name, "ref") == 0);
-    for (size_t i = 0; !found && (set = isa_at(i)) != NULL; i++) {
+    for (size_t i = 0; !found && (set = usable_at(i, &features)) != NULL; i++) {
         if (set->gemm != NULL)
             set->gemm(kernels);
         found = !best && strcmp(name, set->name) == 0;
@@ -75,7 +84,8 @@ bool gemm_kernels_of(const char *name, gemm_kernels *kernels) {
 const logit_loops *logit_loops_best(void) {
     const logit_loops *best = &logit_loops_plain;
     const instruction_set *set;
-    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+    cpu_features features = cpu_features_detect();
+    for (size_t i = 0; (set = usable_at(i, &features)) != NULL; i++)
         best = set->logits != NULL ? set->logits : best;
     return best;
 }
@@ -83,7 +93,8 @@ const logit_loops *logit_loops_best(void) {
 const gradient_loops *gradient_loops_best(void) {
     const gradient_loops *best = &gradient_loops_plain;
     const instruction_set *set;
-    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+    cpu_features features = cpu_features_detect();
+    for (size_t i = 0; (set = usable_at(i, &features)) != NULL; i++)
         best = set->gradients != NULL ? set->gradients : best;
     return best;
 }
@@ -92,13 +103,15 @@ const gradient_loops *gradient_loops_best(void) {
 
 const char *backend_lacks(const char *name) {
     const instruction_set *set = set_named(name);
-    return set == NULL || runs(set) ? NULL : set->needs;
+    cpu_features features = cpu_features_detect();
+    return set == NULL || runs(set, &features) ? NULL : set->needs;
 }
 
 static const char *best_name(void) {
     const char *best = "ref";
     const instruction_set *set;
-    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+    cpu_features features = cpu_features_detect();
+    for (size_t i = 0; (set = usable_at(i, &features)) != NULL; i++)
         best = set->name;
     return best;
 }
