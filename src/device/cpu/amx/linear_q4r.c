@@ -23,11 +23,13 @@
 #include "device/cpu/amx/amx_int.h"
 #include "device/cpu/avx512/q4r.h"
 
-/* AVX-512 lays rows out once a call, which many panels repay up to 8 rows: one thread takes 12 %
- * less time so (2048 x 2048). Calls of a large team have few panels: 16 threads decode 8 sequences
- * of SmolLM2's shape at 4430 tokens/s with tiles and at 3650 with a build that had none here. */
+/* AVX-512 lays rows out once a call, which many panels repay up to 6 rows: on one core (k = 2048,
+ * weights in the second cache) 5 rows take 10.2 ns a unit and 9.7 on tiles, 8 rows 14.9 and 10.2,
+ * but two threads that decode SmolLM2's shape are 4 % slower with tiles at 6 rows. Calls of a large
+ * team have few panels: 16 threads decode 8 sequences of that shape at 4430 tokens/s with tiles and
+ * at 3650 with a build that had none here. */
 #define PANELS_LONG   8
-#define ROWS_MIN_LONG 9
+#define ROWS_MIN_LONG 7
 #define SUPER_BYTES   (Q4R_SUPER * QUANT_PANEL_ROWS)
 #define WIDE          2 /* panels side by side */
 #define SUM_STRIDE    (WIDE * QUANT_PANEL_ROWS)

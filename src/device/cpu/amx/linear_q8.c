@@ -1,24 +1,17 @@
 /* 8-bit types (A16: two planes of activations) on tiles: linear_blocks.h. The lines of the panels
  * are tiles as they lie; they are copied all the same, because lines of a piece side by side stay
  * in the first-level cache, and copying costs little beside the products. */
+#include "device/cpu/amx/linear_q8.h"
 #include "device/cpu/amx/linear_blocks.h"
-
-#define GROUP_UNITS 2
-#define UNIT_BYTES  512
-#define GROUP_BYTES (64 + GROUP_UNITS * UNIT_BYTES)
 
 static void unpack_q8_blocks(const uint8_t *panel, size_t k, size_t begin, size_t count,
                              block_piece *out) {
     (void)k;
     for (size_t i = 0; i < count / PANEL_UNIT; i++) {
         size_t unit = begin / PANEL_UNIT + i;
-        const uint8_t *group = panel + unit / GROUP_UNITS * GROUP_BYTES;
-        for (size_t byte = 0; byte < GROUP_BYTES / GROUP_UNITS; byte += PANEL_LINE_BYTES)
-            fetch_ahead(group + unit % GROUP_UNITS * (GROUP_BYTES / GROUP_UNITS) + byte,
-                        TILE_ROWS_MAX);
-        memcpy(out->lines + i * UNIT_BYTES, group + 64 + unit % GROUP_UNITS * UNIT_BYTES,
-               UNIT_BYTES);
-        _mm512_store_ps(out->scale[i], load_halves(group + unit % GROUP_UNITS * 32));
+        q8_unit_fetch(panel, unit);
+        memcpy(out->lines + i * Q8_UNIT_BYTES, q8_unit_lines(panel, unit), Q8_UNIT_BYTES);
+        _mm512_store_ps(out->scale[i], load_halves(q8_unit_scale(panel, unit)));
     }
 }
 
@@ -35,8 +28,10 @@ static void unpack_q8c(const uint8_t *panel, size_t k, size_t begin, size_t coun
 }
 
 void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    if (call->x->rows < AMX_ROWS_MIN_Q8)
+    if (call->x->rows < AMX_ROWS_MIN_FEW_Q8)
         linear_avx512_q8_0(call, first, last, scratch);
+    else if (call->x->rows < AMX_ROWS_MIN_Q8)
+        amx_few_q8(call, first, last, scratch);
     else
         block_linear_a16(&(block_job){call, first, last, unpack_q8_blocks, scratch});
 }
