@@ -9,6 +9,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from bootstrap import packages
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ["AVO_BINARY_FOLDER"])
 PACKAGE = ROOT / "tools/package"
@@ -91,6 +93,33 @@ class Bundle(unittest.TestCase):
         for text in ("avocet", "text-Apache-2.0", "draft-heads.md"):
             self.assertTrue((self.folder / "licences" / text).exists(), text)
         self.assertIn("glibc 2.", (self.folder / "README").read_text())
+
+
+class Debian(unittest.TestCase):
+    """What lintian does not know about debian/; make check-packages installs the packages."""
+
+    def test_version_is_the_programs(self):
+        version = re.search(r"project\(avocet VERSION (\S+)",
+                            (ROOT / "CMakeLists.txt").read_text())[1]
+        self.assertTrue((ROOT / "debian/changelog").read_text()
+                        .startswith(f"avocet ({version}-"))
+        major, minor, _ = version.split(".")
+        next_minor = f"{major}.{int(minor) + 1}~"
+        self.assertIn(f"(>= {major}.{minor}.0~), libavocet0 (<< {next_minor})",
+                      (ROOT / "debian/rules").read_text())
+
+    def test_build_needs_what_bootstrap_installs(self):
+        field = re.search(r"^Build-Depends: (.*(?:\n .*)*)",
+                          (ROOT / "debian/control").read_text(), re.M)[1]
+        wanted = {name.split()[0] for name in field.replace("\n", " ").split(", ")}
+        ours = set(packages("run")) | {"debhelper-compat"}
+        everywhere = {"gcc", "libc6-dev", "ca-certificates", "python3-pip", "libcmocka-dev"}
+        self.assertEqual(wanted, ours - everywhere)
+
+    def test_unit_starts_what_is_installed(self):
+        """debian/rules replaces this folder in it."""
+        self.assertIn("ExecStart=/usr/local/bin/avocet serve --config /etc/avocet/serve.json",
+                      (ROOT / "deploy/avocet.service").read_text())
 
 
 class Refusals(unittest.TestCase):

@@ -1,20 +1,27 @@
 """`make check-packages`: what the tests are too short for. Needs root, for chroot and mounts."""
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import bundle
-from .common import Failed, call, say
+from . import bundle, deb
+from .common import BUILD, Failed, call, say
 
-# In a mount and network namespace of its own, where nothing but the loopback device is.
-ENTER = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec", """
+# $1 is the root, $2 what a shell does there, in namespaces of its own.
+OWN = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+# Read-only, and of the network there is nothing but the loopback device.
+ENTER_BARE = [*OWN, "--net", "sh", "-ec", """
 mount --make-rprivate / && mount --bind "$1" "$1" && mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
 mount -o remount,ro,bind "$1" && mount -t tmpfs tmpfs "$1/tmp"
 exec chroot "$1" /bin/busybox env -i PATH=/bin HOME=/tmp/user /bin/busybox sh -ec "$2"
+""", "sh"]
+ENTER_DEBIAN = [*OWN, "sh", "-ec", """
+mount --make-rprivate / && mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev"
+exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp/user sh -ec "$2"
 """, "sh"]
 
 BUNDLE = """
@@ -74,7 +81,7 @@ def check_bundle(build, output, model):
         with bare_root(scratch) as root:
             call("tar", "-xf", first, "-C", root / "apps")
             (root / "apps/bundle").symlink_to(first.name.removesuffix(".tar.gz"))
-            done = subprocess.run([*ENTER, str(root), BUNDLE.replace("MODEL", model)],
+            done = subprocess.run([*ENTER_BARE, str(root), BUNDLE.replace("MODEL", model)],
                                   stderr=subprocess.PIPE, text=True, check=False)
             if done.returncode != 0:
                 raise Failed(f"the bundle does not run where there is only libc:\n{done.stderr}")
@@ -85,7 +92,66 @@ def check_bundle(build, output, model):
         f"({wanted.strip()!r})")
 
 
+# apt needs the network; what was installed is then called without it.
+INSTALL = """
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -q install -y --no-install-recommends /packages/avocet_*.deb
+unshare --net avocet run demo "Who are you?" --temperature 0 -n 24
+test -e /usr/share/man/man1/avocet-serve.1.gz
+grep -q /usr/bin/avocet /lib/systemd/system/avocet.service
+apt-get -q install -y --no-install-recommends /packages/*.deb gcc libc6-dev pkgconf
+cd /usr/share/doc/libavocet-dev/examples
+cc generate.c $(pkgconf --cflags --libs avocet) -o /tmp/generate
+cd /
+ldd /tmp/generate | grep -q "libavocet.so.0 => /"
+unshare --net /tmp/generate ~/.local/share/avocet/models/demo/demo.avo "Who are you?"
+apt-get -q purge -y avocet libavocet0 libavocet-dev
+if dpkg -l 'avocet*' 'libavocet*' 2>/dev/null | grep '^[ri]'; then exit 1; fi
+find / -xdev -name '*avocet*' -not -path '/tmp/*' -not -path '/packages/*' \\
+    -not -path "$HOME/*" -not -path '/var/cache/*' >/tmp/left
+cat /tmp/left
+test ! -s /tmp/left
+"""
+
+
+def debian_root():
+    """A minimal Debian like this one, made once and kept."""
+    root = BUILD / "debian-root"
+    if not (root / "etc/debian_version").exists():
+        suite = re.search(r"VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text())[1]
+        say(f"debootstrap of {suite} into {root.name}/ (a minute)")
+        shutil.rmtree(root, ignore_errors=True)
+        partial = root.with_name(root.name + ".part")
+        shutil.rmtree(partial, ignore_errors=True)
+        call("debootstrap", "--variant=minbase", suite, partial)
+        partial.rename(root)
+    return root
+
+
+def check_deb(output):
+    packages = deb.make(output)
+    first = [package.read_bytes() for package in packages]
+    if first != [package.read_bytes() for package in deb.make(output)]:
+        raise Failed("two runs of make deb differ")
+    say("deb: two runs give the same bytes")
+    base = debian_root()
+    with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
+        root = Path(scratch) / "root"
+        call("cp", "-a", base, root)
+        (root / "packages").mkdir()
+        for package in packages:
+            shutil.copy(package, root / "packages")
+        shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+        done = subprocess.run([*ENTER_DEBIAN, str(root), INSTALL], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"the packages cannot be used or removed:\n{done.stdout[-4000:]}")
+    say("deb: installed, used, compiled with and purged in a minimal Debian; nothing is left")
+
+
 def run(build, output, model):
     if os.geteuid() != 0:
         raise Failed("check needs root, for chroot and mounts; run: sudo make check-packages")
     check_bundle(build, output, model)
+    check_deb(output)

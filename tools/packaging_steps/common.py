@@ -21,11 +21,16 @@ def say(text):
     print(f"package: {text}", flush=True)
 
 
+def find(tool):
+    if shutil.which(tool) is None:
+        raise Failed(f"{tool} is not here; run: tools/bootstrap package")
+
+
 def call(*command, **options):
     """What a tool prints. Missing tools and their failures are told by name."""
     words = [str(word) for word in command]
-    if shutil.which(words[0]) is None:
-        raise Failed(f"{words[0]} is not here; run: tools/bootstrap package")
+    if "/" not in words[0]:
+        find(words[0])
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False, **options)
     if done.returncode != 0:
