@@ -13,7 +13,7 @@ STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories26
 RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph bundle deb check-packages install uninstall clean help train-style train-dpo train-rl train-demo
+.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph bundle deb wheel check-packages install uninstall clean help train-style train-dpo train-rl train-demo
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -158,6 +158,10 @@ bundle: ## one archive with the command, its libraries and MODEL=smollm2 or demo
 deb: ## Debian packages of the command, the library and its header, in dist/
 	@$(BOOT) package
 	@tools/package deb
+
+wheel: ## a Python wheel with the library, the command and their libraries, in dist/
+	@$(BOOT) package
+	@tools/package wheel
 
 check-packages: ## make packages and run them where nothing else is installed (as root; minutes)
 	@$(BOOT) package

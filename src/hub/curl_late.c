@@ -7,8 +7,17 @@
 /* The newest function of those that curl_late.h lists: a library that has it has all of them. */
 #define NEWEST "curl_multi_poll"
 
+/* libcurl's libraries look for names among each other before they look in this program: it may have
+ * brought another libcrypto (a wheel does), which must not be mixed with this machine's libssl.
+ * Sanitizers refuse that. */
+#ifdef AVO_CURL_APART
+#define BINDING (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)
+#else
+#define BINDING (RTLD_NOW | RTLD_LOCAL)
+#endif
+
 avo_status curl_late_open(avo_error *error) {
-    void *library = dlopen(AVO_CURL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(AVO_CURL_LIBRARY, BINDING);
     if (library == NULL)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
                            "libcurl cannot be loaded, which downloads need: %.300s; install it",

@@ -1,5 +1,5 @@
-"""tools/package: the bundle of the demo model from the build that is here. `make check-packages`
-does the long checks: the default model, roots without libraries."""
+"""tools/package: the bundle of the demo model and a wheel, from the build that is here.
+`make check-packages` does the long checks: the default model, roots without libraries."""
 import os
 import re
 import shutil
@@ -93,6 +93,87 @@ class Bundle(unittest.TestCase):
         for text in ("avocet", "text-Apache-2.0", "draft-heads.md"):
             self.assertTrue((self.folder / "licences" / text).exists(), text)
         self.assertIn("glibc 2.", (self.folder / "README").read_text())
+
+
+class Wheel(unittest.TestCase):
+    """What needs no tool from PyPI: a wheel for this machine."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.python = next((python for python in (sys.executable, "/usr/bin/python3")
+                           if subprocess.run([python, "-c", "import setuptools, wheel, pip, numpy, "
+                                              "venv"], check=False,
+                                             stderr=subprocess.DEVNULL).returncode == 0), None)
+        if cls.python is None:
+            raise unittest.SkipTest("SKIPPED: no Python with numpy, pip, setuptools, venv and "
+                                    "wheel (tools/bootstrap test installs them)")
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.scratch.name)
+        cls.wheel = cls.make("one")
+        cls.bin = cls.folder / "venv/bin"
+        subprocess.run([cls.python, "-m", "venv", "--system-site-packages", "--without-pip",
+                        cls.folder / "venv"], check=True)
+        subprocess.run([cls.bin / "python", "-m", "pip", "install", "-q", "--no-index",
+                        "--no-deps", cls.wheel], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def make(cls, name):
+        done = subprocess.run([cls.python, PACKAGE, "wheel", "--no-audit", "--build", BUILD,
+                               "--output", cls.folder / name], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False,
+                              env={**os.environ, "SOURCE_DATE_EPOCH": DATE})
+        if done.returncode != 0:
+            raise AssertionError(done.stdout)
+        return next((cls.folder / name).glob("*.whl"))
+
+    def run_inside(self, *command):
+        done = subprocess.run([*unreachable(), "env", "-i", f"AVOCET_HOME={self.folder}/home",
+                               *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, check=False, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_same_bytes_for_any_python(self):
+        self.assertEqual(self.wheel.read_bytes(), self.make("two").read_bytes())
+        self.assertRegex(self.wheel.name, r"^avocet-[\d.]+-py3-none-linux_\w+\.whl$")
+
+    def test_command_and_bindings(self):
+        said = self.run_inside(self.bin / "avocet", "run", "demo", "Who are you?", "-n", "16",
+                               "--temperature", "0")
+        self.assertTrue(said.startswith("I am demo"), said)
+        program = """
+import avocet
+with avocet.Model("MODEL") as model:
+    print(avocet.__file__, model.chat([{"role": "user", "content": "Who are you?"}],
+                                      temperature=0, max_tokens=16).content)
+""".replace("MODEL", f"{self.folder}/home/models/demo/demo.avo")
+        said = self.run_inside(self.bin / "python", "-c", program)
+        self.assertTrue(said.startswith(os.path.realpath(self.folder)) and "I am demo" in said,
+                        said)
+        listed = self.run_inside(self.bin / "avocet", "licenses")
+        self.assertIn("MIT", listed)
+
+    def test_data_and_licences(self):
+        package = next(self.folder.glob("venv/lib/python*/site-packages/avocet"))
+        for part in ("share/avocet/heads/smollm2-135m-eagle.safetensors", "libavocet.so",
+                     "licences/LIBRARIES", "licences/avocet", "licences/libmicrohttpd12"):
+            self.assertTrue((package / part).exists(), part)
+        self.assertFalse((package / "tests").exists())
+
+    def test_a_command_that_is_not_there(self):
+        package = next(self.folder.glob("venv/lib/python*/site-packages/avocet"))
+        (package / "bin/avocet").rename(package / "bin/away")
+        try:
+            done = subprocess.run([self.bin / "avocet"], stderr=subprocess.PIPE, text=True,
+                                  check=False)
+        finally:
+            (package / "bin/away").rename(package / "bin/avocet")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("install the package again", done.stderr)
 
 
 class Debian(unittest.TestCase):

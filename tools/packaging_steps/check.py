@@ -3,11 +3,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import bundle, deb
+from . import bundle, deb, wheel
 from .common import BUILD, Failed, call, say
 
 # $1 is the root, $2 what a shell does there, in namespaces of its own.
@@ -150,8 +151,54 @@ def check_deb(output):
     say("deb: installed, used, compiled with and purged in a minimal Debian; nothing is left")
 
 
+# Without a network, from a folder where nothing is.
+USE = """
+export AVOCET_HOME="$1/home" HOME=/nonexistent
+cd /
+"$1/bin/avocet" run demo "Who are you?" --temperature 0 -n 16 >"$1/said"
+grep -q "I am demo" "$1/said"
+"$1/bin/python" -c '
+import sys, avocet
+with avocet.Model(sys.argv[1]) as model:
+    print(model.chat([{"role": "user", "content": "Who are you?"}], temperature=0,
+                     max_tokens=16).content)
+' "$1/home/models/demo/demo.avo" >"$1/chatted"
+grep -q "I am demo" "$1/chatted"
+"$1/bin/avocet-py" --version
+"""
+
+
+def pythons():
+    """Every Python here that the wheel is for and that can make environments."""
+    found = {}
+    for name in [sys.executable, *(f"python3.{minor}" for minor in range(9, 20))]:
+        done = subprocess.run([name, "-c", "import ensurepip, platform, venv; "
+                               "print(platform.python_version())"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True,
+                              check=False) if shutil.which(name) else None
+        if done and done.returncode == 0:
+            found.setdefault(done.stdout.strip(), name)
+    return found
+
+
+def check_wheel(build, output):
+    first = wheel.make(build, output)
+    with tempfile.TemporaryDirectory() as scratch:
+        again = wheel.make(build, Path(scratch) / "again")
+        if first.read_bytes() != again.read_bytes():
+            raise Failed(f"two runs of make wheel differ: {first} and {again}")
+        say("wheel: two runs give the same bytes")
+        for version, python in pythons().items():
+            folder = Path(scratch) / version
+            call(python, "-m", "venv", folder)
+            call(folder / "bin/pip", "install", "-q", first)  # NumPy comes from PyPI
+            call("unshare", "--net", "sh", "-ec", USE, "sh", folder)
+            say(f"wheel: installed and used without a network by Python {version}")
+
+
 def run(build, output, model):
     if os.geteuid() != 0:
         raise Failed("check needs root, for chroot and mounts; run: sudo make check-packages")
     check_bundle(build, output, model)
     check_deb(output)
+    check_wheel(build, output)

@@ -114,14 +114,15 @@ def owners(paths):
     return {path: [packages[path].split(":")[0], *rows[packages[path]][1:]] for path in paths}
 
 
-def closure(build, programs):
+def closure(build, programs, curl=True):
     """Name, path and package of every library that programs need; not those of the C library,
-    which each system has."""
+    which each system has. With `curl`, also libcurl, which the command loads by name."""
     paths = {}
     for program in programs:
         paths.update(resolved(program))
-    name, path = curl_path(build)
-    paths.update(resolved(path), **{name: path})
+    if curl:
+        name, path = curl_path(build)
+        paths.update(resolved(path), **{name: path})
     packages = owners(paths.values())
     return [(name, path, packages[path]) for name, path in sorted(paths.items())
             if packages[path][2] != "glibc"]
