@@ -86,6 +86,23 @@ void file_map_close(file_map *map) {
     map->bytes = (bytes_view){NULL, 0};
 }
 
+avo_status file_read_text(arena *arena, const char *path, size_t most, text_view *text,
+                          avo_error *error) {
+    file_map map;
+    AVO_TRY(file_map_open(path, &map, error));
+    avo_status status = AVO_OK;
+    char *copy = NULL;
+    size_t bytes = map.bytes.size;
+    if (bytes > most)
+        status = status_fail(error, AVO_ERROR_LIMIT, "%s has %zu bytes, must have at most %zu",
+                             path, bytes, most);
+    else if ((copy = arena_copy_text(arena, (const char *)map.bytes.data, bytes)) == NULL)
+        status = status_no_memory(error, path, bytes);
+    *text = (text_view){copy, bytes};
+    file_map_close(&map);
+    return status;
+}
+
 void file_map_forget(const uint8_t *data, size_t bytes) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;
@@ -345,6 +362,31 @@ static bool folder_is_empty(const char *path) {
     return empty;
 }
 
+avo_status folder_make(const char *path, avo_error *error) {
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_kind_of(path) == FILE_FOLDER))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_IO, "%s: cannot create the folder: %s", path,
+                       strerror(errno));
+}
+
+void folder_empty(int descriptor) {
+    DIR *opened = fdopendir(dup(descriptor));
+    if (opened == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
+        (void)unlinkat(descriptor, entry->d_name, 0);
+    closedir(opened);
+}
+
+void folder_remove(const char *path) {
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor >= 0) {
+        folder_empty(descriptor);
+        close(descriptor);
+    }
+    (void)rmdir(path);
+}
+
 avo_status folder_writer_open(folder_writer *writer, const char *given, avo_error *error) {
     memset(writer, 0, sizeof(*writer));
     size_t bytes = strlen(given);
@@ -399,11 +441,6 @@ avo_status folder_writer_commit(folder_writer *writer, avo_error *error) {
 void folder_writer_abort(folder_writer *writer) {
     if (writer->temporary[0] == '\0')
         return;
-    DIR *opened = opendir(writer->temporary);
-    for (struct dirent *entry; opened != NULL && (entry = readdir(opened)) != NULL;)
-        (void)unlinkat(dirfd(opened), entry->d_name, 0);
-    if (opened != NULL)
-        closedir(opened);
-    (void)rmdir(writer->temporary);
+    folder_remove(writer->temporary);
     folder_let_go(writer);
 }

@@ -2,6 +2,7 @@
 #ifndef AVO_BASE_FILE_H
 #define AVO_BASE_FILE_H
 
+#include "base/arena.h"
 #include "base/buffer.h"
 #include "base/cursor.h"
 #include "base/status.h"
@@ -26,6 +27,10 @@ typedef struct file_map {
 /* Refuses what is no regular file. The path appears in the error's text. */
 AVO_MUST_USE avo_status file_map_open(const char *path, file_map *map, avo_error *error);
 void file_map_close(file_map *map);
+
+/* The text of a regular file of at most `most` bytes, copied into the arena and terminated. */
+AVO_MUST_USE avo_status file_read_text(arena *arena, const char *path, size_t most, text_view *text,
+                                       avo_error *error);
 
 /* True when `path` still is the file that was stamped and has been written or cut since: a mapping
  * of it shows other bytes. A file that was renamed over it is another one, and removing it changes
@@ -91,6 +96,14 @@ void file_writer_abort(file_writer *writer);
 /* The same in one call, for content that is in memory. */
 AVO_MUST_USE avo_status file_write(const char *path, const void *data, size_t bytes,
                                    avo_error *error);
+
+/* Does nothing where the folder exists. */
+AVO_MUST_USE avo_status folder_make(const char *path, avo_error *error);
+
+/* Removes the files in an open folder, and with folder_remove the folder, too. What cannot be
+ * removed stays, as do folders in it. */
+void folder_empty(int descriptor);
+void folder_remove(const char *path);
 
 /* A folder being written: the caller puts files into `temporary`, a hidden folder beside `path`;
  * folder_writer_commit renames it, so that all of them appear at once. */

@@ -2,6 +2,8 @@
  * writer of NAME does. */
 #include "base/leftover.h"
 
+#include "base/file.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,15 +58,6 @@ static bool is_left(const char *name, const char *prefix) {
     return read_digits(&at, '\0', &attempt) && kill((pid_t)process, 0) != 0 && errno == ESRCH;
 }
 
-static void empty_folder(int folder) {
-    DIR *opened = fdopendir(dup(folder));
-    if (opened == NULL)
-        return;
-    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
-        (void)unlinkat(folder, entry->d_name, 0);
-    closedir(opened);
-}
-
 static void remove_one(int folder, const char *name) {
     int descriptor = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
@@ -74,7 +67,7 @@ static void remove_one(int folder, const char *name) {
         (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) &&
         flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
         if (S_ISDIR(info.st_mode))
-            empty_folder(descriptor);
+            folder_empty(descriptor);
         (void)unlinkat(folder, name, S_ISDIR(info.st_mode) ? AT_REMOVEDIR : 0);
     }
     close(descriptor);

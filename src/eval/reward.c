@@ -17,20 +17,11 @@ struct reward_set {
 /* ---- Opening ---- */
 
 static avo_status read_file(reward *reward, avo_error *error) {
-    file_map map;
-    avo_status status = file_map_open(reward->file.data, &map, error);
-    if (status != AVO_OK)
-        return status;
-    const char *text = (const char *)map.bytes.data;
-    if (map.bytes.size == 0 || map.bytes.size > REWARD_FILE_MAX)
-        status = status_fail(error, AVO_ERROR_LIMIT, "%s has %zu bytes, must have 1 to %zu",
-                             reward->file.data, map.bytes.size, REWARD_FILE_MAX);
-    char *copy = status == AVO_OK ? arena_copy_text(&reward->arena, text, map.bytes.size) : NULL;
-    if (status == AVO_OK && copy == NULL)
-        status = status_no_memory(error, reward->file.data, map.bytes.size);
-    reward->text = (text_view){copy, map.bytes.size};
-    file_map_close(&map);
-    return status;
+    AVO_TRY(
+        file_read_text(&reward->arena, reward->file.data, REWARD_FILE_MAX, &reward->text, error));
+    if (reward->text.size == 0)
+        return status_fail(error, AVO_ERROR_LIMIT, "%s is empty", reward->file.data);
+    return AVO_OK;
 }
 
 static avo_status open_schema(reward *reward, avo_error *error) {

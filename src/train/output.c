@@ -3,7 +3,7 @@
 
 #include "adapters/live.h"
 #include "base/file.h"
-#include "base/json_writer.h"
+#include "base/json_file.h"
 #include "formats/safetensors.h"
 #include "pack/beside.h"
 
@@ -202,13 +202,7 @@ static avo_status write_adapter_config(const avo_model *model, const train_setti
     json_member_boolean(&w, "use_dora", s->dora);
     json_member_boolean(&w, "use_rslora", s->rslora);
     json_end(&w);
-    if (status == AVO_OK) {
-        status = json_writer_status(&w);
-        AVO_THEN(status, buffer_append(&text, "\n", 1));
-        if (status != AVO_OK)
-            status = status_fail(error, status, "%s: %s", path, avo_status_text(status));
-    }
-    AVO_THEN(status, file_write(path, text.data, text.size, error));
+    AVO_THEN(status, json_file_write(&w, path, error));
     buffer_free(&text);
     arena_free(&scratch);
     return status;

@@ -2,6 +2,7 @@
 #include "train/record.h"
 
 #include "base/file.h"
+#include "base/json_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,12 +152,7 @@ avo_status train_record_write_state(const train_record *r, const char *folder,
     json_member_u64(&w, "save_steps", state->save_every);
     json_member_u64(&w, "train_batch_size", state->batch);
     json_end(&w);
-    avo_status status = json_writer_status(&w);
-    AVO_THEN(status, buffer_append(&text, "\n", 1));
-    if (status != AVO_OK)
-        status = status_fail(error, status, "%s: %s", path, avo_status_text(status));
-    else
-        status = file_write(path, text.data, text.size, error);
+    avo_status status = json_file_write(&w, path, error);
     buffer_free(&text);
     return status;
 }
