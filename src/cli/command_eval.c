@@ -206,12 +206,31 @@ static const cli_command *const subcommands[] = {&command_eval_perplexity, &comm
                                                  &command_eval_logits,     &command_eval_task,
                                                  &command_eval_tasks,      NULL};
 
+static int unknown_task(const char *name) {
+    char tasks[512] = "";
+    for (size_t i = 0; i < eval_builtin_count; i++) {
+        size_t used = strlen(tasks);
+        snprintf(tasks + used, sizeof(tasks) - used, "%s%s", i == 0 ? "" : ", ",
+                 eval_builtins[i].name);
+    }
+    return cli_usage(
+        &command_eval,
+        "unknown task \"%.80s\"; tasks: %s, or a file that ends in .json; measurements: "
+        "perplexity, kl, logits",
+        name, tasks);
+}
+
 static int run(int argc, char **argv) {
     bool child = false;
     for (size_t i = 0; argc > 1 && subcommands[i] != NULL; i++)
         child = child || strcmp(argv[1], cli_child_name(subcommands[i])) == 0;
     if (argc > 1 && !child && eval_names_task(argv[1]))
         return command_eval_task.run(argc, argv);
+    nearest near = {.wanted = argc > 1 ? argv[1] : ""};
+    for (size_t i = 0; subcommands[i] != NULL; i++)
+        nearest_consider(&near, cli_child_name(subcommands[i]));
+    if (argc > 1 && argv[1][0] != '-' && !child && near.best == NULL)
+        return unknown_task(argv[1]);
     return cli_run_child(&command_eval, argc, argv);
 }
 

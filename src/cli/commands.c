@@ -74,10 +74,11 @@ int cli_run_child(const cli_command *command, int argc, char **argv) {
                  name);
     }
     int words = 0;
-    options_result parsed = options_parse(command, none, argc, argv, &words);
+    bool is_word = argc > 1 && argv[1][0] != '-'; /* then it is wrong, whatever options follow */
+    options_result parsed = is_word ? OPTIONS_OK : options_parse(command, none, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
-    if (words == 0)
+    if (words == 0 && !is_word)
         return cli_usage(command, "missing subcommand: %s", all);
     nearest near = {.wanted = argv[1]};
     for (size_t i = 0; children[i] != NULL; i++)

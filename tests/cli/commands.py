@@ -77,8 +77,10 @@ class Frame(unittest.TestCase):
                 ("adapter", "inspect, pack or merge", "merg", "merge")):
             self.assertIn(f"missing subcommand: {listed_ones}", self.one_line(call(name), USAGE))
             self.assertIn(f"did you mean {meant}?", self.one_line(call(name, near), USAGE))
-            text = self.one_line(call(name, "zzzzzz"), USAGE)
-            self.assertIn(f'unknown subcommand "zzzzzz"; choose {listed_ones}', text)
+            self.assertIn(f"did you mean {meant}?",
+                          self.one_line(call(name, near, "m", "--data", "x"), USAGE))
+        text = self.one_line(call("adapter", "zzzzzz", "--option"), USAGE)
+        self.assertIn('unknown subcommand "zzzzzz"; choose inspect, pack or merge', text)
 
     def test_wrong_usage(self):
         for arguments in (["run"], ["run", "m", "a", "b"], ["run", "m", "-n"],

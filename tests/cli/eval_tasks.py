@@ -263,7 +263,10 @@ class Tasks(unittest.TestCase):
             self.assertIn("did you mean arc_easy?", self.refuse(*words, self.model, *data))
         self.assertIn("unknown task \"zzz\"; avocet eval tasks lists them",
                       self.refuse("task", "zzz", self.model, *data))
-        self.assertIn("unknown subcommand", self.refuse("zzzzzz", self.model, status=USAGE))
+        for words in (["zzzzzz"], ["zzzzzz", self.model], ["zzzzzz", self.model, *data]):
+            text = self.refuse(*words, status=USAGE)
+            self.assertIn('unknown task "zzzzzz"; tasks: arc_easy, choice, gsm8k,', text)
+            self.assertIn("perplexity, kl, logits", text)
         self.assertIn("by --data", self.refuse("arc_easy", self.model))
         self.assertIn("neither tasks/piqa.jsonl nor piqa.jsonl is there",
                       self.refuse("piqa", self.model, *data))
