@@ -362,13 +362,6 @@ static bool folder_is_empty(const char *path) {
     return empty;
 }
 
-avo_status folder_make(const char *path, avo_error *error) {
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_kind_of(path) == FILE_FOLDER))
-        return AVO_OK;
-    return status_fail(error, AVO_ERROR_IO, "%s: cannot create the folder: %s", path,
-                       strerror(errno));
-}
-
 void folder_empty(int descriptor) {
     DIR *opened = fdopendir(dup(descriptor));
     if (opened == NULL)

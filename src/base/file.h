@@ -97,9 +97,6 @@ void file_writer_abort(file_writer *writer);
 AVO_MUST_USE avo_status file_write(const char *path, const void *data, size_t bytes,
                                    avo_error *error);
 
-/* Does nothing where the folder exists. */
-AVO_MUST_USE avo_status folder_make(const char *path, avo_error *error);
-
 /* Removes the files in an open folder, and with folder_remove the folder, too. What cannot be
  * removed stays, as do folders in it. */
 void folder_empty(int descriptor);

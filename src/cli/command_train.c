@@ -1,5 +1,5 @@
 /* `avocet train sft|dpo|rl|pretrain MODEL`: the options are the settings of train/settings.h. */
-#include "base/file.h"
+#include "base/json_file.h"
 #include "cli/train_int.h"
 
 #include <math.h>
@@ -65,22 +65,8 @@ static avo_status take_lists(const train_lists *lists, train_settings *settings,
 
 /* The settings of --config; options that were given win. */
 static avo_status read_config(train_call *call) {
-    file_map map;
     json_value root;
-    AVO_TRY(file_map_open(call->config, &map, &call->error));
-    avo_status status = AVO_OK;
-    char *text = NULL;
-    if (map.bytes.size > CONFIG_BYTES_MAX)
-        status = status_fail(&call->error, AVO_ERROR_LIMIT, "%s: more than 1 MiB", call->config);
-    else if ((text = arena_copy_text(&call->arena, (const char *)map.bytes.data, map.bytes.size)) ==
-             NULL)
-        status = status_no_memory(&call->error, call->config, map.bytes.size);
-    size_t bytes = map.bytes.size;
-    file_map_close(&map);
-    AVO_TRY(status);
-    status = json_parse(&call->arena, (text_view){text, bytes}, &root, &call->error);
-    if (status != AVO_OK)
-        return status_prefix(&call->error, status, "%s", call->config);
+    AVO_TRY(json_file_read(&call->arena, call->config, CONFIG_BYTES_MAX, &root, &call->error));
     return train_settings_read(&call->options.settings, &root, true, &call->arena, call->config,
                                &call->error);
 }
@@ -141,7 +127,8 @@ static avo_status run_call(train_call *call, const char *name) {
 
 static int run_task(const cli_command *command, train_task task, int argc, char **argv) {
     train_call call = {.options = {.engine = AVO_ENGINE_OPTIONS_INIT, .progress = cli_progress},
-                       .server = {.socket = -1}};
+                       .server = {.socket = -1},
+                       .lock = {.descriptor = -1}};
     train_lists lists = {.count = 0};
     option_table table = {.count = 0};
     train_settings_init(&call.options.settings, task);
@@ -170,6 +157,7 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
     if (!call.dry_run && (call.options.output == NULL || call.options.output[0] == '\0'))
         return cli_usage(command, "missing output: give -o FOLDER");
     cli_interrupt_catch();
+    call.model = argv[1];
     arena_init(&call.arena, NULL, SIZE_MAX);
     avo_status status = take_lists(&lists, &call.options.settings, &call.error);
     AVO_THEN(status, run_call(&call, argv[1]));

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/engine_flags.h"
 #include "load/live_adapter.h"
+#include "train/lock.h"
 #include "train/rewards.h"
 #include "train/run.h"
 
@@ -37,10 +38,11 @@ typedef struct train_server {
 typedef struct train_call {
     train_run_options options;
     train_rewards rewards;
-    const char *config;
+    const char *model, *config; /* as they were given */
     train_publisher publisher;
     train_server server;
     bool dry_run, json;
+    train_lock lock;              /* on the output, where a new model is made in it */
     char temporary[CLI_PATH_MAX]; /* folder of a preview's new model; empty: none */
     arena arena;
     avo_error error;

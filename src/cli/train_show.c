@@ -95,8 +95,11 @@ static void print_summary(const train_call *call, const train_summary *summary) 
         printf(", best eval_loss %.4f at step %" PRIu64 " (in best/)", summary->best,
                summary->best_step);
     printf("; %s\n", time_text(summary->seconds, time));
-    if (!call->options.settings.full)
-        printf("use it: avocet run MODEL --adapter NAME=%s \"…\"\n", call->options.output);
+    if (call->options.settings.full)
+        printf("use it: avocet run %s \"Hello\"\n", call->options.output);
+    else
+        printf("use it: avocet run %s --adapter mine=%s \"Hello\"\n", call->model,
+               call->options.output);
 }
 
 avo_status train_show_run(train_call *call, const avo_model *model) {
@@ -151,11 +154,29 @@ static avo_status print_preview_json(const train_call *call, const train_preview
     else
         json_member_fixed(w, "seconds_per_step", p->seconds_per_step, 3);
     json_member_text(w, "sample", sample);
+    if (p->completions > 0) {
+        json_member_string(w, "completion", p->completion);
+        json_member_number(w, "reward", p->reward);
+        json_member_object_begin(w, "rewards");
+        for (size_t i = 0; i < p->rewards; i++)
+            json_member_number(w, call->options.rewards[i].name, p->scores[i]);
+        json_end(w);
+        json_member_boolean(w, "rewards_differ", p->rewards_differ);
+    }
     json_end(w);
     return cli_json_end(&json);
 }
 
-static void print_preview(const train_preview *p, text_view sample) {
+static void print_rewards(const train_call *call, const train_preview *p) {
+    printf("completion 1 of %zu, sampled\n", p->completions);
+    cli_print_untrusted(stdout, text_from(p->completion));
+    printf("\nreward    %g", p->reward);
+    for (size_t i = 0; i < p->rewards; i++)
+        printf("%s%s %g", i == 0 ? " (" : ", ", call->options.rewards[i].name, p->scores[i]);
+    printf(")%s\n", p->rewards_differ ? "" : "; all completions of this prompt have the same");
+}
+
+static void print_preview(const train_call *call, const train_preview *p, text_view sample) {
     char memory[16], moments[16], time[32];
     printf("data      %" PRIu64 " samples (%s), %" PRIu64 " tokens, %" PRIu64 " of them count\n",
            p->data.samples, p->data.keys, p->data.tokens, p->data.wanted_tokens);
@@ -175,6 +196,8 @@ static void print_preview(const train_preview *p, text_view sample) {
     printf("sample 1  (parts that count between ⟦ and ⟧)\n");
     cli_print_untrusted(stdout, sample);
     printf("\n");
+    if (p->completions > 0)
+        print_rewards(call, p);
 }
 
 avo_status train_show_preview(train_call *call, const avo_model *model) {
@@ -189,7 +212,7 @@ avo_status train_show_preview(train_call *call, const avo_model *model) {
     if (status == AVO_OK && call->json)
         status = print_preview_json(call, &preview, buffer_text(&sample.text));
     else if (status == AVO_OK)
-        print_preview(&preview, buffer_text(&sample.text));
+        print_preview(call, &preview, buffer_text(&sample.text));
     buffer_free(&sample.text);
     return status;
 }

@@ -5,17 +5,22 @@
 #include "base/file.h"
 #include "train/init.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+static train_init_options options_of(const train_call *call, const char *config) {
+    const train_settings *settings = &call->options.settings;
+    return (train_init_options){.config = config,
+                                .data = settings->data.items,
+                                .data_count = settings->data.count,
+                                .seed = settings->seed,
+                                .progress = cli_progress};
+}
+
 static avo_status make(train_call *call, const char *config, const char *folder) {
-    train_init_options options = {.config = config,
-                                  .data = call->options.settings.data,
-                                  .seed = call->options.settings.seed,
-                                  .progress = cli_progress};
+    train_init_options options = options_of(call, config);
     train_init_info info;
     avo_status status = train_init(&options, folder, &info, &call->error);
     cli_progress_end();
@@ -49,27 +54,25 @@ avo_status train_start_find(train_call *call, const char *name, char path[CLI_PA
         return make_temporary(call, name, path);
     AVO_TRY(file_join(path, CLI_PATH_MAX, output, "start", &call->error));
     bool exists = file_kind_of(path) == FILE_FOLDER;
-    if (exists && call->options.resume)
-        return AVO_OK;
-    if (exists)
+    if (exists && !call->options.resume)
         return status_fail(&call->error, AVO_ERROR_ARGUMENT,
                            "%s is of an earlier run; continue that with --resume, or choose "
                            "another output",
                            path);
-    AVO_TRY(file_make_folder(output, &call->error));
+    AVO_TRY(train_lock_take(output, &call->lock, &call->error));
+    call->options.locked = true;
+    train_init_options options = options_of(call, name);
+    if (exists)
+        return train_init_compare(&options, path, &call->error);
     return make(call, name, path);
 }
 
 void train_start_clean(train_call *call) {
     char folder[CLI_PATH_MAX + 16];
+    train_lock_release(&call->lock);
     if (call->temporary[0] == '\0')
         return;
     snprintf(folder, sizeof(folder), "%s/start", call->temporary);
-    DIR *opened = opendir(folder);
-    for (struct dirent *entry; opened != NULL && (entry = readdir(opened)) != NULL;)
-        (void)unlinkat(dirfd(opened), entry->d_name, 0);
-    if (opened != NULL)
-        (void)closedir(opened);
-    (void)rmdir(folder);
+    folder_remove(folder);
     (void)rmdir(call->temporary);
 }

@@ -87,10 +87,9 @@ static avo_status need_template(const avo_model *model, avo_error *error) {
     if (model->template_error.status != AVO_OK)
         return status_fail(error, model->template_error.status, "%s: %s", model->source->path,
                            model->template_error.text);
-    return status_fail(
-        error, AVO_ERROR_NOT_FOUND,
-        "%s: the model has no chat template; use a plain text prompt instead (--raw)",
-        model->source->path);
+    return status_fail(error, AVO_ERROR_NOT_FOUND,
+                       "%s: the model has no chat template; use a plain text prompt instead",
+                       model->source->path);
 }
 
 /* What the template wrote may hold special tokens, what the messages say may not; the template

@@ -2,7 +2,9 @@
 #include "train/checkpoint.h"
 
 #include "base/file.h"
-#include "base/json_writer.h"
+#include "base/json_file.h"
+#include "base/leftover.h"
+#include "train/compare.h"
 #include "train/output.h"
 
 #include <dirent.h>
@@ -15,6 +17,7 @@
 
 #define PREFIX        "checkpoint-"
 #define STATE_FILE    "training_state.json"
+#define RUN_FILE      "run.json"
 #define MOMENTS_FILE  "optimizer.safetensors"
 #define STATE_MAX     ((size_t)1 << 20)
 #define HISTORY_MAX   (RECORD_HISTORY_MAX + 65536)
@@ -62,8 +65,7 @@ static avo_status path_of(const char *folder, uint64_t step, const char *file, c
     return file_join(path, PATH_CAPACITY, folder, name, error);
 }
 
-/* The largest N below `below` with its state file in place: that file is the last to be written and
- * the first to be removed. */
+/* The largest N below `below` that is complete: it has its state file. */
 static avo_status newest_below(const char *folder, uint64_t below, uint64_t *step,
                                avo_error *error) {
     char path[PATH_CAPACITY];
@@ -86,10 +88,10 @@ static avo_status newest_below(const char *folder, uint64_t below, uint64_t *ste
     return status;
 }
 
-avo_status checkpoint_find(const char *folder, char *path, size_t capacity, uint64_t *step,
-                           avo_error *error) {
+avo_status checkpoint_find(const char *folder, uint64_t below, char *path, size_t capacity,
+                           uint64_t *step, avo_error *error) {
     char found[PATH_CAPACITY];
-    AVO_TRY(newest_below(folder, UINT64_MAX, step, error));
+    AVO_TRY(newest_below(folder, below, step, error));
     if (*step == 0)
         return AVO_OK;
     AVO_TRY(path_of(folder, *step, NULL, found, error));
@@ -98,20 +100,47 @@ avo_status checkpoint_find(const char *folder, char *path, size_t capacity, uint
     return AVO_OK;
 }
 
-/* Removes the files of a checkpoint, its state first. What cannot be removed stays: it is no
- * checkpoint any more. */
+/* ---- Removing ---- */
+
+#define REMOVED ".removed-" /* what a checkpoint is called while its files go */
+
+/* The renaming is what removes it: a process that is killed behind it leaves a hidden folder, which
+ * the next run clears, but never half a checkpoint. */
 static avo_status remove_one(const char *folder, uint64_t step, avo_error *error) {
-    char path[PATH_CAPACITY];
-    AVO_TRY(path_of(folder, step, STATE_FILE, path, error));
-    (void)unlink(path);
+    char path[PATH_CAPACITY], name[64], hidden[PATH_CAPACITY];
     AVO_TRY(path_of(folder, step, NULL, path, error));
-    DIR *opened = opendir(path);
-    for (struct dirent *entry; opened != NULL && (entry = readdir(opened)) != NULL;)
-        (void)unlinkat(dirfd(opened), entry->d_name, 0);
+    snprintf(name, sizeof(name), REMOVED PREFIX "%" PRIu64, step);
+    AVO_TRY(file_join(hidden, sizeof(hidden), folder, name, error));
+    folder_remove(hidden);
+    if (rename(path, hidden) != 0 && errno != ENOENT)
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot remove the old checkpoint: %s", path,
+                           strerror(errno));
+    folder_remove(hidden);
+    return AVO_OK;
+}
+
+void checkpoint_clear(const char *folder) {
+    char path[PATH_CAPACITY];
+    DIR *opened = opendir(folder);
+    avo_error ignored;
+    for (struct dirent *entry; opened != NULL && (entry = readdir(opened)) != NULL;) {
+        char name[256];
+        snprintf(name, sizeof(name), "%s", entry->d_name);
+        char *part = strstr(name, ".part-");
+        bool removed = strncmp(name, REMOVED PREFIX, strlen(REMOVED PREFIX)) == 0;
+        bool written = strncmp(name, "." PREFIX, strlen("." PREFIX)) == 0 && part != NULL;
+        if (written)
+            *part = '\0';
+        if ((removed || written) &&
+            file_join(path, sizeof(path), folder, name + (written ? 1 : 0), &ignored) == AVO_OK) {
+            if (removed)
+                folder_remove(path);
+            else
+                leftover_remove(path);
+        }
+    }
     if (opened != NULL)
         (void)closedir(opened);
-    (void)rmdir(path);
-    return AVO_OK;
 }
 
 static avo_status remove_old(const char *folder, uint32_t keep, avo_error *error) {
@@ -171,12 +200,7 @@ static avo_status write_state(const checkpoint_run *run, const checkpoint_state 
         json_member_u64(&w, "best_step", state->best_step);
     }
     json_end(&w);
-    avo_status status = json_writer_status(&w);
-    AVO_THEN(status, buffer_append(&text, "\n", 1));
-    if (status != AVO_OK)
-        status = status_fail(error, status, "%s: %s", path, avo_status_text(status));
-    else
-        status = file_write(path, text.data, text.size, error);
+    avo_status status = json_file_write(&w, path, error);
     buffer_free(&text);
     return status;
 }
@@ -197,6 +221,8 @@ avo_status checkpoint_write(const checkpoint_run *run, const char *folder,
     char path[PATH_CAPACITY];
     folder_writer writer;
     AVO_TRY(path_of(folder, state->step, NULL, path, error));
+    /* What is there is not the state that the run has: a damaged checkpoint that it passed over. */
+    AVO_TRY(remove_one(folder, state->step, error));
     AVO_TRY(folder_writer_open(&writer, path, error));
     avo_status status = fill(run, writer.temporary, state, record, trainer, error);
     if (status != AVO_OK) {
@@ -209,76 +235,30 @@ avo_status checkpoint_write(const checkpoint_run *run, const char *folder,
 
 /* ---- Reading ---- */
 
-typedef struct state_reader {
-    const checkpoint_run *run;
-    const char *path; /* of the checkpoint */
-    const json_value *root;
-    avo_error *error;
-} state_reader;
-
-static avo_status differs(const state_reader *r, const char *what, text_view there,
-                          text_view here) {
-    return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                       "%s was made with %s %.*s, this run has %.*s; continue with the same "
-                       "settings, model and data, or choose another output",
-                       r->path, what, (int)(there.size < 200 ? there.size : 200), there.data,
-                       (int)(here.size < 200 ? here.size : 200), here.data);
-}
-
-/* Both as JSON texts. */
-static avo_status compare(const state_reader *r, const char *what, const json_value *there,
-                          const json_value *here) {
-    buffer a, b;
-    buffer_init(&a, r->run->allocator, STATE_MAX);
-    buffer_init(&b, r->run->allocator, STATE_MAX);
-    const json_value none = {.kind = JSON_NULL};
-    avo_status status = json_write_value(&a, there != NULL ? there : &none);
-    AVO_THEN(status, json_write_value(&b, here != NULL ? here : &none));
-    if (status != AVO_OK)
-        status = status_fail(r->error, status, "%s: %s", r->path, avo_status_text(status));
-    else if (a.size != b.size || memcmp(a.data, b.data, a.size) != 0)
-        status = differs(r, what, buffer_text(&a), buffer_text(&b));
-    buffer_free(&a);
-    buffer_free(&b);
-    return status;
-}
-
-/* What this run would write, parsed again, against what is there. */
-static avo_status compare_run(const state_reader *r, arena *arena) {
-    static const char *const keys[] = {"task", "model", "data", "parameters"};
+/* What this run writes about itself against what `compare` has found. */
+static avo_status compare_run(train_compare *compare, const checkpoint_run *run, arena *arena) {
+    static const char *const keys[] = {"model", "data", "parameters"};
     json_value own;
     buffer text;
-    buffer_init(&text, r->run->allocator, STATE_MAX);
+    buffer_init(&text, run->allocator, STATE_MAX);
     json_writer w = json_writer_of(&text);
     json_object_begin(&w);
-    write_run(r->run, &w);
+    write_run(run, &w);
     json_end(&w);
-    avo_status status = json_writer_status(&w);
-    char *copy = status == AVO_OK ? arena_copy_text(arena, text.data, text.size) : NULL;
-    size_t bytes = text.size;
+    avo_status status = train_compare_parse(&w, arena, &own, compare->error);
     buffer_free(&text);
-    if (copy == NULL)
-        return status_no_memory(r->error, "settings", bytes);
-    AVO_TRY(json_parse(arena, (text_view){copy, bytes}, &own, r->error));
-    const json_value *settings = json_find(r->root, "settings");
-    const json_value *own_settings = json_find(&own, "settings");
-    if (settings == NULL || settings->kind != JSON_OBJECT)
-        return status_fail(r->error, AVO_ERROR_FORMAT, "%s: %s has no settings", r->path,
-                           STATE_FILE);
-    for (size_t i = 0; i < own_settings->object.count; i++) {
-        const json_member *member = &own_settings->object.members[i];
-        char name[JSON_SHOWN_KEY_MAX];
-        AVO_TRY(compare(r, json_shown_key(member->key, name), json_find_text(settings, member->key),
-                        &member->value));
-    }
+    AVO_TRY(status);
+    compare->own = &own;
+    AVO_TRY(train_compare_member(compare, "task"));
+    AVO_TRY(train_compare_object(compare, "settings"));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        AVO_TRY(compare(r, keys[i], json_find(r->root, keys[i]), json_find(&own, keys[i])));
-    if (strcmp(r->run->settings->schedule, "constant") != 0)
-        AVO_TRY(compare(r, "steps", json_find(r->root, "steps"), json_find(&own, "steps")));
+        AVO_TRY(train_compare_member(compare, keys[i]));
+    if (strcmp(run->settings->schedule, "constant") != 0)
+        AVO_TRY(train_compare_member(compare, "steps"));
     return AVO_OK;
 }
 
-static avo_status read_state(const state_reader *r, checkpoint_state *state) {
+static avo_status read_state(const train_compare *r, checkpoint_state *state) {
     int64_t version = 0, step = 0, tokens = 0, best_step = 0;
     state->best = NAN;
     AVO_TRY(json_get_integer(r->root, "version", 0, INT64_MAX, &version, r->error));
@@ -296,25 +276,11 @@ static avo_status read_state(const state_reader *r, checkpoint_state *state) {
     return AVO_OK;
 }
 
-/* A JSON file whose text stays in the arena. */
 static avo_status read_json(const char *folder, const char *name, size_t most, arena *arena,
                             json_value *root, avo_error *error) {
     char path[PATH_CAPACITY];
-    file_map map;
     AVO_TRY(file_join(path, sizeof(path), folder, name, error));
-    AVO_TRY(file_map_open(path, &map, error));
-    avo_status status = AVO_OK;
-    char *text = NULL;
-    if (map.bytes.size > most)
-        status = status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes, must be at most %zu", path,
-                             map.bytes.size, most);
-    else if ((text = arena_copy_text(arena, (const char *)map.bytes.data, map.bytes.size)) == NULL)
-        status = status_no_memory(error, path, map.bytes.size);
-    size_t bytes = map.bytes.size;
-    file_map_close(&map);
-    AVO_TRY(status);
-    status = json_parse(arena, (text_view){text, bytes}, root, error);
-    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", path);
+    return json_file_read(arena, path, most, root, error);
 }
 
 avo_status checkpoint_read(const checkpoint_run *run, const char *folder, arena *arena,
@@ -323,9 +289,10 @@ avo_status checkpoint_read(const checkpoint_run *run, const char *folder, arena 
     char path[PATH_CAPACITY];
     json_value root, trainer;
     AVO_TRY(read_json(folder, STATE_FILE, STATE_MAX, arena, &root, error));
-    state_reader reader = {run, folder, &root, error};
-    AVO_TRY(read_state(&reader, state));
-    AVO_TRY(compare_run(&reader, arena));
+    train_compare compare = {
+        .allocator = run->allocator, .path = folder, .root = &root, .error = error};
+    AVO_TRY(read_state(&compare, state));
+    AVO_TRY(compare_run(&compare, run, arena));
     AVO_TRY(read_json(folder, "trainer_state.json", HISTORY_MAX, arena, &trainer, error));
     const json_value *history = json_find(&trainer, "log_history");
     if (history == NULL || history->kind != JSON_ARRAY)
@@ -335,4 +302,33 @@ avo_status checkpoint_read(const checkpoint_run *run, const char *folder, arena 
     AVO_TRY(output_read(run->settings, run->parameters, folder, error));
     AVO_TRY(file_join(path, sizeof(path), folder, MOMENTS_FILE, error));
     return output_read_arrays(path, next_moment, run->optimizer, error);
+}
+
+/* ---- run.json ---- */
+
+avo_status checkpoint_compare_begun(const checkpoint_run *run, const char *folder, arena *arena,
+                                    avo_error *error) {
+    char path[PATH_CAPACITY];
+    json_value root;
+    AVO_TRY(file_join(path, sizeof(path), folder, RUN_FILE, error));
+    if (file_kind_of(path) == FILE_MISSING)
+        return AVO_OK;
+    AVO_TRY(json_file_read(arena, path, STATE_MAX, &root, error));
+    train_compare compare = {
+        .allocator = run->allocator, .path = folder, .root = &root, .error = error};
+    return compare_run(&compare, run, arena);
+}
+
+avo_status checkpoint_write_begun(const checkpoint_run *run, const char *folder, avo_error *error) {
+    char path[PATH_CAPACITY];
+    buffer text;
+    AVO_TRY(file_join(path, sizeof(path), folder, RUN_FILE, error));
+    buffer_init(&text, run->allocator, STATE_MAX);
+    json_writer w = json_writer_indented(&text, 1);
+    json_object_begin(&w);
+    write_run(run, &w);
+    json_end(&w);
+    avo_status status = json_file_write(&w, path, error);
+    buffer_free(&text);
+    return status;
 }

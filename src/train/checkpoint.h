@@ -8,6 +8,9 @@
  *   trainer_state.json         record.h
  *   training_state.json        step, tokens, best evaluation, digests of model and data, settings
  *
+ * OUT/run.json has digests and settings from before the first step on, so that a run that has no
+ * checkpoint yet is not taken for another one.
+ *
  * Called by the loop. Fails where files cannot be written or do not fit the run; errors name the
  * folder and what differs. */
 #ifndef AVO_TRAIN_CHECKPOINT_H
@@ -38,10 +41,20 @@ typedef struct checkpoint_state {
     uint64_t best_step;
 } checkpoint_state;
 
-/* The path of the newest complete checkpoint in `folder`; *step is 0 where there is none. */
-AVO_MUST_USE avo_status checkpoint_find(const char *folder, char *path, size_t capacity,
-                                        uint64_t *step, avo_error *error);
-/* Writes OUT/checkpoint-N and removes all but the newest `settings->keep`. */
+/* The path of the newest complete checkpoint in `folder` of a step below `below`; *step is 0 where
+ * there is none. */
+AVO_MUST_USE avo_status checkpoint_find(const char *folder, uint64_t below, char *path,
+                                        size_t capacity, uint64_t *step, avo_error *error);
+/* Removes what runs that were killed have left of checkpoints they wrote or removed. */
+void checkpoint_clear(const char *folder);
+/* Refuses a run that differs from the one that run.json is of; without that file every run is as
+ * good. */
+AVO_MUST_USE avo_status checkpoint_compare_begun(const checkpoint_run *run, const char *folder,
+                                                 arena *arena, avo_error *error);
+AVO_MUST_USE avo_status checkpoint_write_begun(const checkpoint_run *run, const char *folder,
+                                               avo_error *error);
+/* Writes OUT/checkpoint-N, over what may be there, and removes all but the newest `settings->keep`.
+ */
 AVO_MUST_USE avo_status checkpoint_write(const checkpoint_run *run, const char *folder,
                                          const checkpoint_state *state, const train_record *record,
                                          const record_state *trainer, avo_error *error);

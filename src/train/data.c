@@ -23,6 +23,7 @@ struct train_data {
 typedef struct collector {
     train_data *data;
     const train_data_options *options;
+    const char *split;
     data_encoder encoder;
     bool chat; /* strings become messages */
     bool found;
@@ -123,9 +124,9 @@ static avo_status take_tokens(collector *collector, train_tokens *out, bool *cut
     if (count > options->context_max) {
         if (!options->cut)
             return status_fail(error, AVO_ERROR_LIMIT,
-                               "the sample has %zu tokens, must have at most %u; train with a "
-                               "longer context or let samples be cut",
-                               count, options->context_max);
+                               "the sample has %zu tokens, must have at most %u; set context to at "
+                               "least %zu, or cut to cut samples at their end",
+                               count, options->context_max, count);
         *cut = true;
         count = options->context_max;
     }
@@ -280,6 +281,25 @@ static avo_status use_item(void *context, arena *arena, const json_value *item, 
                : use_sample(collector, arena, &words, error);
 }
 
+/* The first item of each file decides on its keys. */
+static avo_status read_file(collector *collector, const char *path, avo_error *error) {
+    const train_data_options *options = collector->options;
+    data_reader reader = {.allocator = options->allocator,
+                          .path = path,
+                          .use = use_item,
+                          .context = collector,
+                          .progress = options->progress,
+                          .progress_context = options->progress_context};
+    uint64_t before = collector->data->count;
+    collector->found = false;
+    AVO_TRY(data_read(&reader, error));
+    /* Of texts that are joined, the last may wait for those of the next file. */
+    bool any = collector->data->count > before || options->use == TRAIN_FOR_PRETRAIN;
+    return any || options->more_count == 0
+               ? AVO_OK
+               : status_fail(error, AVO_ERROR_FORMAT, "%s: the file has no samples", path);
+}
+
 static avo_status read_samples(collector *collector, avo_error *error) {
     train_data *data = collector->data;
     const train_data_options *options = collector->options;
@@ -290,13 +310,12 @@ static avo_status read_samples(collector *collector, avo_error *error) {
         memset(all + 1, 1, options->context_max - 1);
         collector->all = all;
     }
-    data_reader reader = {.allocator = data->allocator,
-                          .path = data->path,
-                          .use = use_item,
-                          .context = collector,
-                          .progress = options->progress,
-                          .progress_context = options->progress_context};
-    AVO_TRY(data_read(&reader, error));
+    AVO_TRY(read_file(collector, data->path, error));
+    for (uint32_t i = 0; i < options->more_count; i++) {
+        char path[PATH_MAX_BYTES];
+        AVO_TRY(data_find_split(options->more[i], collector->split, path, sizeof(path), error));
+        AVO_TRY(read_file(collector, path, error));
+    }
     if (options->use == TRAIN_FOR_PRETRAIN)
         AVO_TRY(drain(collector, true, error));
     if (data->count > 0)
@@ -305,9 +324,9 @@ static avo_status read_samples(collector *collector, avo_error *error) {
                        data->info.dropped > 0 ? " that fit the context" : "");
 }
 
-static avo_status read_all(train_data *data, const avo_model *model,
+static avo_status read_all(train_data *data, const avo_model *model, const char *split,
                            const train_data_options *options, avo_error *error) {
-    collector collector = {.data = data, .options = options};
+    collector collector = {.data = data, .options = options, .split = split};
     id_list_init(&collector.stream, options->allocator);
     buffer_init(&collector.text, options->allocator, TRAIN_DATA_ITEM_MAX * 2);
     collector.chat = model->chat_template != NULL && !options->no_template;
@@ -339,7 +358,7 @@ avo_status train_data_open(const avo_model *model, const char *path, const char 
     arena_init(&data->arena, options->allocator, (size_t)memory);
     hash_wide_begin(&data->digest);
     avo_status status = data_find_split(path, split, data->path, sizeof(data->path), error);
-    AVO_THEN(status, read_all(data, model, options, error));
+    AVO_THEN(status, read_all(data, model, split, options, error));
     if (status != AVO_OK) {
         train_data_close(data);
         return status;

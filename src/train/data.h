@@ -40,6 +40,8 @@ typedef struct train_data_options {
     train_data_use use;   /* which kinds are accepted */
     uint32_t context_max; /* longer samples: refused, or cut at the end where `cut`; at least 2 */
     bool cut;
+    const char *const *more; /* further files or folders, whose samples follow */
+    uint32_t more_count;
     bool no_template;    /* prompt and completion are joined as they are, also for chat models */
     const char *system;  /* put before conversations that have no system message; NULL: nothing */
     int64_t now;         /* Unix time that templates see; 0: 2026-01-01, so that tokens do not

@@ -132,6 +132,10 @@ static avo_status render(const data_encoder *encoder, const json_value *messages
     json_value variables = {
         .kind = JSON_OBJECT,
         .object = {.members = members, .count = tools->kind == JSON_NULL ? 1 : 2}};
+    if (encoder->model->chat_template == NULL && encoder->model->template_error.status == AVO_OK)
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "the model has no chat template, which messages need; give prompt and "
+                           "completion (sft), chosen and rejected, or text as strings");
     model_chat chat = {
         .variables = &variables, .no_generation_prompt = !prompt, .now = encoder->now};
     return model_render_chat(encoder->model, &chat, out, error);

@@ -6,6 +6,7 @@ static avo_status make(init_state *state, avo_error *error) {
     AVO_TRY(init_config_read(state, error));
     AVO_TRY(init_write_text(state, error));
     AVO_TRY(init_write_config(state, error));
+    AVO_TRY(init_write_origin(state, error));
     return init_write_weights(state, error);
 }
 

@@ -26,8 +26,9 @@
 
 typedef struct train_init_options {
     const avo_allocator *allocator;
-    const char *config; /* path of the configuration */
-    const char *data;   /* file or folder with training data; NULL: the tokenizer must be a path */
+    const char *config;      /* path of the configuration */
+    const char *const *data; /* files or folders with training data */
+    uint32_t data_count;     /* 0: the tokenizer must be a path */
     uint64_t seed;
     avo_progress_function progress;
     void *progress_context;
@@ -41,6 +42,10 @@ typedef struct train_init_info {
 /* Refuses a folder that exists and is not empty. */
 AVO_MUST_USE avo_status train_init(const train_init_options *options, const char *folder,
                                    train_init_info *info, avo_error *error);
+/* Refuses a folder that train_init has made of another configuration, data or seed; the error names
+ * the difference. */
+AVO_MUST_USE avo_status train_init_compare(const train_init_options *options, const char *folder,
+                                           avo_error *error);
 /* Whether MODEL is a configuration (a file that ends in .json) and not a model. */
 bool train_init_is_config(const char *path);
 

@@ -13,20 +13,7 @@ bool train_init_is_config(const char *path) {
 }
 
 avo_status init_read_file(init_state *state, const char *path, text_view *text, avo_error *error) {
-    file_map map;
-    AVO_TRY(file_map_open(path, &map, error));
-    avo_status status = AVO_OK;
-    if (map.bytes.size > INIT_JSON_MAX)
-        status = status_fail(error, AVO_ERROR_LIMIT, "%s has %zu bytes, must have at most %zu",
-                             path, map.bytes.size, INIT_JSON_MAX);
-    char *copy = status == AVO_OK
-                     ? arena_copy_text(&state->arena, (const char *)map.bytes.data, map.bytes.size)
-                     : NULL;
-    if (status == AVO_OK && copy == NULL)
-        status = status_no_memory(error, path, map.bytes.size);
-    *text = (text_view){copy, map.bytes.size};
-    file_map_close(&map);
-    return status;
+    return file_read_text(&state->arena, path, INIT_JSON_MAX, text, error);
 }
 
 avo_status init_write_file(init_state *state, const char *name, text_view text, avo_error *error) {
@@ -203,18 +190,17 @@ static avo_status read_all(init_state *state, avo_error *error) {
     init_config *c = &state->config;
     *c = (init_config){.rope_base = 10000.0, .norm_epsilon = 1e-5, .deviation = 0.02, .tied = true};
     text_view text;
-    json_value root;
     AVO_TRY(init_read_file(state, state->options->config, &text, error));
-    AVO_TRY(json_parse(&state->arena, text, &root, error));
-    if (root.kind != JSON_OBJECT)
+    AVO_TRY(json_parse(&state->arena, text, &state->root, error));
+    if (state->root.kind != JSON_OBJECT)
         return status_fail(error, AVO_ERROR_FORMAT, "expected an object, found %s",
-                           json_kind_name(root.kind));
-    AVO_TRY(check_keys(&root, known, sizeof(known) / sizeof(known[0]), error));
-    AVO_TRY(read_shape(&root, c, error));
-    AVO_TRY(read_types(&root, c, error));
-    AVO_TRY(read_tokenizer(state, &root, error));
-    AVO_TRY(read_template(state, &root, error));
-    const json_value *generation = json_find(&root, "generation");
+                           json_kind_name(state->root.kind));
+    AVO_TRY(check_keys(&state->root, known, sizeof(known) / sizeof(known[0]), error));
+    AVO_TRY(read_shape(&state->root, c, error));
+    AVO_TRY(read_types(&state->root, c, error));
+    AVO_TRY(read_tokenizer(state, &state->root, error));
+    AVO_TRY(read_template(state, &state->root, error));
+    const json_value *generation = json_find(&state->root, "generation");
     if (generation != NULL && generation->kind != JSON_OBJECT)
         return status_fail(error, AVO_ERROR_ARGUMENT, "generation is %s, must be an object",
                            json_kind_name(generation->kind));

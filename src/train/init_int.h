@@ -32,6 +32,7 @@ typedef struct init_state {
     const train_init_options *options;
     const char *folder; /* the files go here */
     arena arena;
+    json_value root; /* the configuration as it is */
     init_config config;
     int32_t begin_id, end_id, padding_id; /* −1: none */
     train_init_info info;
@@ -47,6 +48,8 @@ AVO_MUST_USE avo_status init_write_text(init_state *state, avo_error *error);
 AVO_MUST_USE avo_status init_write_config(init_state *state, avo_error *error);
 /* model.safetensors */
 AVO_MUST_USE avo_status init_write_weights(init_state *state, avo_error *error);
+/* origin.json: what the model is made of */
+AVO_MUST_USE avo_status init_write_origin(init_state *state, avo_error *error);
 AVO_MUST_USE avo_status init_write_file(init_state *state, const char *name, text_view text,
                                         avo_error *error);
 

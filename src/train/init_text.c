@@ -12,8 +12,10 @@
 
 static avo_status train(init_state *state, train_bpe *bpe, buffer *out, avo_error *error) {
     char path[INIT_PATH_MAX];
-    AVO_TRY(data_find_split(state->options->data, "train", path, sizeof(path), error));
-    AVO_TRY(train_bpe_add_file(bpe, path, error));
+    for (uint32_t i = 0; i < state->options->data_count; i++) {
+        AVO_TRY(data_find_split(state->options->data[i], "train", path, sizeof(path), error));
+        AVO_TRY(train_bpe_add_file(bpe, path, error));
+    }
     AVO_TRY(train_bpe_run(bpe, error));
     state->info.merges = train_bpe_describe(bpe).merges;
     return train_bpe_json(bpe, out, error);
@@ -62,7 +64,7 @@ static avo_status check_named(const init_config *c, const char *key, text_view t
 
 static avo_status make_tokenizer(init_state *state, avo_error *error) {
     const init_config *c = &state->config;
-    if (state->options->data == NULL)
+    if (state->options->data_count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "a tokenizer is trained from data, and none is given");
     AVO_TRY(check_named(c, "begin", c->begin, error));

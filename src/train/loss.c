@@ -37,8 +37,14 @@ dpo_result loss_dpo(const dpo_options *options, const dpo_pair *pair) {
 
 /* ---- Advantages ---- */
 
+/* Exact where all are equal, so that rewards without spread give advantages of 0. */
 static double mean_of(const double *values, size_t count) {
     double sum = 0.0;
+    size_t same = 0;
+    while (same < count && values[same] == values[0])
+        same++;
+    if (same == count)
+        return values[0];
     for (size_t i = 0; i < count; i++)
         sum += values[i];
     return sum / (double)count;

@@ -1,5 +1,5 @@
 /* What a run would do: counts, memory, and the time of one pass. */
-#include "train/run_int.h"
+#include "train/rl.h"
 
 #include "base/clock.h"
 #include "base/float_mode.h"
@@ -68,7 +68,7 @@ static avo_status look(train_run_state *run, train_preview *preview,
     }
     preview->seconds_per_step = NAN;
     if (s->task == TRAIN_RL)
-        return AVO_OK;
+        return rl_preview(run, preview);
     double seconds, rows;
     AVO_TRY(measure(run, &seconds, &rows)); /* once to warm up */
     AVO_TRY(measure(run, &seconds, &rows));

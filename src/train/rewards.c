@@ -72,9 +72,11 @@ static void name_it(train_rewards *rewards, train_described *own) {
 
 avo_status train_rewards_open(train_rewards *rewards, const avo_model *model,
                               const train_settings *settings, avo_error *error) {
-    reward_options options = {.allocator = rewards->allocator,
-                              .count_tokens = count_tokens,
-                              .tokens_context = (void *)(uintptr_t)model};
+    reward_options options = {
+        .allocator = rewards->allocator,
+        .count_tokens = count_tokens,
+        .tokens_context = (void *)(uintptr_t)model,
+        .code = {.interpreter = settings->python, .unsafe = settings->unsafe}};
     for (uint32_t i = 0; i < settings->rewards.count; i++) {
         train_described *own = &rewards->described[rewards->described_count];
         own->allocator = rewards->allocator;

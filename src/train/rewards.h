@@ -6,8 +6,6 @@
 #include "eval/reward.h"
 #include "train/run.h"
 
-#define TRAIN_REWARDS_MAX (2 * TRAIN_LIST_MAX)
-
 /* One that the settings describe. */
 typedef struct train_described {
     const avo_allocator *allocator;

@@ -268,6 +268,26 @@ static void add_metrics(train_run_state *run, const rl_state *s, const rl_sums *
 
 /* ---- The step ---- */
 
+#define FLAT_STEPS 5 /* before a word is said; then after twice as many, and so on */
+
+/* Without a difference between completions there is nothing to learn from the rewards. */
+static void warn_of_equal_rewards(const train_run_state *run, rl_state *s, uint64_t step) {
+    bool flat = true;
+    for (size_t i = 0; i < s->completions && flat; i++)
+        flat = s->advantages[i] == 0.0;
+    s->flat_steps = flat ? s->flat_steps + 1 : 0;
+    uint64_t told = FLAT_STEPS;
+    while (told < s->flat_steps)
+        told *= 2;
+    bool short_run = s->flat_steps < FLAT_STEPS && s->flat_steps == step && step == run->steps;
+    if (flat && (s->flat_steps == told || short_run))
+        run_log(run,
+                "step %" PRIu64 ": the completions of every group had equal rewards (%g) in the "
+                "last %" PRIu64 " steps, which teaches nothing; look at rewards and completions "
+                "with --dry-run, or take prompts whose answers differ in reward",
+                step, s->totals[0], s->flat_steps);
+}
+
 static avo_status rl_step(train_run_state *run, uint64_t step, train_metrics *metrics) {
     rl_state *s = run->task_state;
     AVO_TRY(rl_rollout(run, s, step));
@@ -280,6 +300,7 @@ static avo_status rl_step(train_run_state *run, uint64_t step, train_metrics *me
     AVO_TRY(score(run, s));
     policy_advantages(&s->policy, s->totals, s->prompts, run->settings->group, s->advantages,
                       s->spread);
+    warn_of_equal_rewards(run, s, step);
     if (s->policy.beta > 0.0)
         AVO_TRY(compute_reference(run, s));
     rl_sums sums = {0};
@@ -292,3 +313,25 @@ static avo_status rl_step(train_run_state *run, uint64_t step, train_metrics *me
 }
 
 const train_task_code train_task_rl = {rl_open, rl_close, rl_step, NULL};
+
+/* ---- The preview ---- */
+
+avo_status rl_preview(train_run_state *run, train_preview *preview) {
+    AVO_TRY(rl_open(run));
+    rl_state *s = run->task_state;
+    s->prompts = 1;
+    s->completions = run->settings->group;
+    AVO_TRY(rl_rollout(run, s, 1));
+    AVO_TRY(score(run, s));
+    const char *text;
+    AVO_TRY(rl_text(run, &s->texts, &s->items[0], &text));
+    snprintf(preview->completion, sizeof(preview->completion), "%s", text);
+    preview->completions = s->completions;
+    preview->reward = s->totals[0];
+    preview->rewards = run->options->reward_count;
+    for (size_t r = 0; r < preview->rewards; r++)
+        preview->scores[r] = s->scores[r * s->completions];
+    for (size_t i = 1; i < s->completions; i++)
+        preview->rewards_differ = preview->rewards_differ || s->totals[i] != s->totals[0];
+    return AVO_OK;
+}

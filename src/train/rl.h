@@ -35,9 +35,13 @@ typedef struct rl_state {
     double *spread;  /* [prompts] */
     uint64_t tokens; /* sampled in this step */
     double rollout_seconds;
+    uint64_t
+        flat_steps; /* the last ones, in which no reward differed from what it is compared with */
     policy_options policy;
 } rl_state;
 
+/* Samples a group for the first prompt and rewards it. */
+AVO_MUST_USE avo_status rl_preview(train_run_state *run, train_preview *preview);
 /* Fills the items of a step. */
 AVO_MUST_USE avo_status rl_rollout(train_run_state *run, rl_state *state, uint64_t step);
 /* The completion as text, without stop tokens, terminated, in the arena. */

@@ -136,27 +136,67 @@ static avo_status save(train_run_state *run) {
 
 /* ---- Beginning ---- */
 
+/* An error of what a file contains, not of what this run is or of the machine. */
+static bool is_damage(avo_status status) {
+    return status == AVO_ERROR_FORMAT || status == AVO_ERROR_IO || status == AVO_ERROR_NOT_FOUND ||
+           status == AVO_ERROR_LIMIT;
+}
+
+/* The newest checkpoint that can be read. One that cannot is reported and passed over; the run
+ * writes over it when it gets there again. */
+static avo_status read_checkpoint(train_run_state *run, arena *arena, uint64_t found,
+                                  const json_value **history) {
+    char path[4400];
+    avo_error first = {.status = AVO_OK};
+    checkpoint_run run_of = checkpoint_of(run);
+    uint64_t below = UINT64_MAX;
+    while (found > 0) {
+        AVO_TRY(
+            checkpoint_find(run->options->output, below, path, sizeof(path), &found, run->error));
+        if (found == 0)
+            break;
+        avo_status status = checkpoint_read(&run_of, path, arena, &run->state, history, run->error);
+        if (status == AVO_OK) {
+            run_log(run, "resuming behind step %llu: %s", (unsigned long long)found, path);
+            return train_core_changed(run->core, run->error);
+        }
+        if (!is_damage(status))
+            return status;
+        if (first.status == AVO_OK)
+            first = *run->error;
+        run_log(run, "%s cannot be read: %s", path, run->error->text);
+        below = found;
+    }
+    return status_fail(run->error, first.status,
+                       "%s has no checkpoint that can be read: %s; remove them to begin again",
+                       run->options->output, first.text);
+}
+
 /* Continues from a checkpoint, or begins; opens the record. */
 static avo_status begin(train_run_state *run, arena *arena) {
     const char *output = run->options->output;
     char path[4400];
     uint64_t found;
     const json_value *history = NULL;
-    AVO_TRY(file_make_folder(output, run->error));
-    AVO_TRY(checkpoint_find(output, path, sizeof(path), &found, run->error));
+    if (!run->options->locked)
+        AVO_TRY(train_lock_take(output, &run->lock, run->error));
+    checkpoint_clear(output);
+    AVO_TRY(checkpoint_find(output, UINT64_MAX, path, sizeof(path), &found, run->error));
     if (found > 0 && !run->options->resume)
         return status_fail(run->error, AVO_ERROR_ARGUMENT,
                            "%s has a checkpoint of step %llu; continue that run with --resume, or "
                            "choose another output",
                            output, (unsigned long long)found);
     run->state = (checkpoint_state){.best = NAN};
+    checkpoint_run run_of = checkpoint_of(run);
     if (found > 0) {
-        checkpoint_run run_of = checkpoint_of(run);
-        AVO_TRY(checkpoint_read(&run_of, path, arena, &run->state, &history, run->error));
-        AVO_TRY(train_core_changed(run->core, run->error));
-        run_log(run, "resuming behind step %llu: %s", (unsigned long long)found, path);
-    } else if (run->options->resume) {
-        run_log(run, "%s has no checkpoint yet: beginning at step 1", output);
+        AVO_TRY(read_checkpoint(run, arena, found, &history));
+    } else {
+        if (run->options->resume) {
+            AVO_TRY(checkpoint_compare_begun(&run_of, output, arena, run->error));
+            run_log(run, "%s has no checkpoint yet: beginning at step 1", output);
+        }
+        AVO_TRY(checkpoint_write_begun(&run_of, output, run->error));
     }
     AVO_TRY(train_record_open(run->allocator, output, history, &run->record, run->error));
     run->record.best = run->state.best;
@@ -294,6 +334,7 @@ avo_status train_run(const avo_model *model, const train_run_options *options,
     avo_status status = run_all(&run, summary, &arena);
     float_mode_leave(&mode);
     run_close(&run);
+    train_lock_release(&run.lock);
     arena_free(&arena);
     summary->seconds = clock_seconds(begin, clock_now_ns());
     return status;

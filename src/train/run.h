@@ -11,6 +11,8 @@
 #include "train/data.h"
 #include "train/settings.h"
 
+#define TRAIN_REWARDS_MAX (2 * TRAIN_LIST_MAX)
+
 typedef struct train_step_info {
     uint64_t step, steps;
     double loss;   /* of the step */
@@ -41,6 +43,7 @@ typedef struct train_run_options {
     train_settings settings;   /* train_settings_finish was called */
     const char *output;        /* folder; made if needed */
     bool resume;               /* from the newest checkpoint in it, or from the start without one */
+    bool locked;               /* the caller holds the folder's lock (lock.h) */
     avo_engine_options engine; /* device, threads, KV type and placement */
     const train_reward *rewards;
     size_t reward_count;
@@ -80,8 +83,15 @@ typedef struct train_preview {
     uint64_t core_bytes, optimizer_bytes; /* memory beside the model's own weights */
     double tokens_per_step;
     double seconds_per_step; /* as measured on the first samples; RL: NAN, not measured */
+    /* RL: the first of the completions that were sampled for the first prompt, as far as there is
+     * room; its total, and the scores in the order of the options' rewards. */
+    char completion[2048];
+    size_t completions, rewards;
+    double reward, scores[TRAIN_REWARDS_MAX];
+    bool rewards_differ; /* among the completions */
 } train_preview;
-/* Reads the data, opens everything and computes one pass forward and backward. Writes nothing.
+/* Reads the data, opens everything and computes one pass forward and backward, or samples and
+ * rewards a group of completions (RL). Writes nothing.
  * `sample` (may be NULL) gets the tokens of the first sample, valid during the call. */
 AVO_MUST_USE avo_status train_dry_run(const avo_model *model, const train_run_options *options,
                                       train_preview *preview,

@@ -5,6 +5,7 @@
 #include "base/team.h"
 #include "train/checkpoint.h"
 #include "train/core.h"
+#include "train/lock.h"
 #include "train/optimizer.h"
 #include "train/record.h"
 #include "train/rewards.h"
@@ -50,6 +51,7 @@ struct train_run_state {
     optimizer *optimizer;
     schedule schedule;
     train_record record;
+    train_lock lock; /* on the output folder */
     checkpoint_state state;
     uint64_t steps;
     /* Scratch of passes, for rows_max tokens and sequences_max sequences. */

@@ -36,21 +36,24 @@ static train_data_use use_of(train_task task) {
     return uses[task];
 }
 
-static avo_status open_split(train_run_state *run, const char *path, const char *split,
+static avo_status open_split(train_run_state *run, const train_list *paths, const char *split,
                              train_data **data, train_data_info *info) {
     const train_settings *s = run->settings;
     train_data_options options = {.allocator = run->allocator,
                                   .use = use_of(s->task),
                                   .context_max = s->context,
                                   .cut = s->cut,
+                                  .more = paths->items + 1,
+                                  .more_count = paths->count - 1,
                                   .no_template = s->no_template,
                                   .system = s->system,
                                   .progress = run->options->progress,
                                   .progress_context = run->options->progress_context};
-    AVO_TRY(train_data_open(run->model, path, split, &options, data, run->error));
+    AVO_TRY(train_data_open(run->model, paths->items[0], split, &options, data, run->error));
     *info = train_data_describe(*data);
     if (info->samples == 0)
-        return status_fail(run->error, AVO_ERROR_FORMAT, "%s: no samples in split %s", path, split);
+        return status_fail(run->error, AVO_ERROR_FORMAT, "%s: no samples in split %s",
+                           paths->items[0], split);
     return AVO_OK;
 }
 
@@ -72,13 +75,13 @@ static avo_status open_data(train_run_state *run) {
                            "answer is %u, must be below the context (%u): it leaves no room for "
                            "the prompt",
                            s->answer, s->context);
-    AVO_TRY(open_split(run, s->data, "train", &run->data, &run->info));
+    AVO_TRY(open_split(run, &s->data, "train", &run->data, &run->info));
     if (s->eval_every == 0)
         return AVO_OK;
-    avo_status status =
-        open_split(run, s->valid != NULL ? s->valid : s->data,
-                   s->valid != NULL && file_kind_of(s->valid) != FILE_FOLDER ? "train" : "valid",
-                   &run->valid, &run->valid_info);
+    const train_list valid = {.items = {s->valid}, .count = 1};
+    bool file = s->valid != NULL && file_kind_of(s->valid) != FILE_FOLDER;
+    avo_status status = open_split(run, s->valid != NULL ? &valid : &s->data,
+                                   file ? "train" : "valid", &run->valid, &run->valid_info);
     if (status != AVO_OK)
         return status_prefix(run->error, status, "eval-every needs valid data");
     return AVO_OK;
@@ -275,6 +278,7 @@ void run_init(train_run_state *run, const avo_model *model, const train_run_opti
                              .model = model,
                              .own_settings = options->settings,
                              .record = {.descriptor = -1},
+                             .lock = {.descriptor = -1},
                              .loss = NAN,
                              .reward = NAN,
                              .error = error};

@@ -22,9 +22,9 @@ const char *train_task_name(train_task task) {
 
 /* Numbers that may be "not given" have −1 below their minimum: only the range is checked. */
 const train_setting train_setting_table[] = {
-    {"data", SETTING_TEXT, AT(data), ALL, true, 0, 0, "PATH",
+    {"data", SETTING_LIST, AT(data), ALL, true, 0, 0, "PATH",
      "training data: a .jsonl, .json, .csv or .txt file, or a folder with train.jsonl and perhaps "
-     "valid.jsonl"},
+     "valid.jsonl; may be repeated"},
     {"valid", SETTING_TEXT, AT(valid), SFT | DPO | PRETRAIN, true, 0, 0, "PATH",
      "data for --eval-every (default: valid.jsonl in the folder of --data)"},
     {"system", SETTING_TEXT, AT(system), TUNING, false, 0, 0, "TEXT",
@@ -90,8 +90,8 @@ const train_setting train_setting_table[] = {
     {"reward", SETTING_LIST, AT(rewards), RL, false, 0, 0, "REWARD",
      "rl: what is rewarded, such as contains:dog, 0.5*number or command:./judge (docs/rewards.md); "
      "may be repeated"},
-    {"group", SETTING_U32, AT(group), RL, false, 2, 4096, "N",
-     "rl: completions of each prompt (default 8)"},
+    {"group", SETTING_U32, AT(group), RL, false, 1, 4096, "N",
+     "rl: completions of each prompt (default 8; 1 with loss reinforce alone)"},
     {"answer", SETTING_U32, AT(answer), RL, false, 1, 16777216, "N",
      "rl: longest completion in tokens (default 128)"},
     {"scale", SETTING_CHOICE, AT(scale), RL, false, 0, 0, "auto|group|none",
@@ -102,6 +102,10 @@ const train_setting train_setting_table[] = {
      "rl: upper clip (default 0.2)"},
     {"iterations", SETTING_U32, AT(iterations), RL, false, 1, 64, "N",
      "rl: steps from the same completions (default 1)"},
+    {"python", SETTING_TEXT, AT(python), RL, true, 0, 0, "PROGRAM",
+     "rl: interpreter of python rewards (default python3)"},
+    {"unsafe", SETTING_FLAG, AT(unsafe), RL, true, 0, 0, NULL,
+     "rl: run python rewards also where the system cannot confine them"},
     {"eval-every", SETTING_U32, AT(eval_every), SFT | DPO | PRETRAIN, true, 0, 1000000000, "N",
      "steps between two evaluations; the best weights are kept in OUT/best (default 0: never)"},
     {"save-every", SETTING_U32, AT(save_every), ALL, true, 0, 1000000000, "N",
@@ -189,6 +193,56 @@ static bool is_one_of(const char *value, const char *choices) {
     return false;
 }
 
+/* Settings that would have no effect. Defaults are not filled in yet. */
+static avo_status refuse_idle(const train_settings *s, avo_error *error) {
+    const char *optimizer = s->optimizer != NULL        ? s->optimizer
+                            : s->task == TRAIN_PRETRAIN ? "muon"
+                                                        : "adamw";
+    if (s->valid != NULL && (s->eval_every == 0 || s->eval_every == UINT32_MAX))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "valid is given but eval-every is not: the data would not be used; "
+                           "give eval-every, the steps between two evaluations");
+    if (s->muon_lr >= 0.0 && strcmp(optimizer, "muon") != 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "muon-lr is for optimizer muon, and the optimizer is %s: give lr",
+                           optimizer);
+    if (s->label_smoothing > 0.0 && s->loss != NULL && strcmp(s->loss, "ipo") == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "label-smoothing is for loss sigmoid; ipo has none");
+    if (s->end_lr >= 0.0 && s->schedule != NULL && strcmp(s->schedule, "constant") == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "end-lr is for schedules linear and cosine; constant has none");
+    return AVO_OK;
+}
+
+static avo_status check_rl(const train_settings *s, avo_error *error) {
+    if (!is_one_of(s->loss, "grpo|dr_grpo|dapo|rloo|reinforce"))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "loss is %s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
+                           s->loss);
+    bool steps_mean = strcmp(s->loss, "reinforce") == 0;
+    if (s->group == 1 && !steps_mean)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "group is 1: %s compares the completions of a prompt with each other; "
+                           "give at least 2, or use loss reinforce",
+                           s->loss);
+    if (s->group == 1 && s->batch == 1)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "group and batch are 1: reinforce compares the completions of a step "
+                           "with each other; give at least 2 of either");
+    if (strcmp(s->scale, "group") == 0 && !is_one_of(s->loss, "grpo|dapo"))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "scale is group, which is for loss grpo and dapo; %s does not divide by "
+                           "the deviation",
+                           s->loss);
+    if (s->full && s->beta > 0.0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "beta is %g: the KL divergence needs the model without the adapter, "
+                           "which full tuning does not keep",
+                           s->beta);
+    return AVO_OK;
+}
+
 avo_status train_settings_finish(train_settings *s, avo_error *error) {
     bool adapts = s->rank > 0 || s->alpha >= 0.0 || s->targets.count > 0 || s->rslora || s->dora ||
                   s->adapter != NULL || s->lora_plus >= 0.0;
@@ -196,8 +250,9 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "full trains all weights: rank, alpha, target, rslora, dora, adapter "
                            "and lora-plus are settings of LoRA");
+    AVO_TRY(refuse_idle(s, error));
     fill_defaults(s);
-    if (s->data == NULL)
+    if (s->data.count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "missing data: a file or a folder");
     if (!s->full && strcmp(s->optimizer, "muon") == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
@@ -208,18 +263,7 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
                            s->loss);
     if (s->task == TRAIN_DPO && s->beta <= 0.0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "beta is 0, for dpo must be positive");
-    if (s->task != TRAIN_RL)
-        return AVO_OK;
-    if (!is_one_of(s->loss, "grpo|dr_grpo|dapo|rloo|reinforce"))
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "loss is %s, for rl must be grpo, dr_grpo, dapo, rloo or reinforce",
-                           s->loss);
-    if (s->full && s->beta > 0.0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "beta is %g: the KL divergence needs the model without the adapter, "
-                           "which full tuning does not keep",
-                           s->beta);
-    return AVO_OK;
+    return s->task == TRAIN_RL ? check_rl(s, error) : AVO_OK;
 }
 
 /* ---- JSON ---- */
@@ -313,7 +357,7 @@ static avo_status read_list(const reader *r, const train_setting *setting, const
         return read_text(r, setting, value, &list->items[0]);
     }
     if (value->kind != JSON_ARRAY || value->array.count > TRAIN_LIST_MAX)
-        return wrong(r, setting, value, "an array of at most 32 strings");
+        return wrong(r, setting, value, "a string or an array of at most 32 strings");
     for (size_t i = 0; i < value->array.count; i++, list->count++)
         AVO_TRY(read_item(r, setting, &value->array.items[i], &list->items[i]));
     return AVO_OK;

@@ -26,7 +26,8 @@ typedef struct train_list {
 typedef struct train_settings {
     train_task task;
     /* data */
-    const char *data, *valid; /* file or folder; NULL: not given */
+    train_list data;   /* files or folders */
+    const char *valid; /* file or folder; NULL: not given */
     const char *system;
     uint32_t context; /* 0: the model's, at most 2048 */
     bool cut, no_template;
@@ -61,6 +62,8 @@ typedef struct train_settings {
     const char *scale;  /* advantages: "auto", "group", "none" */
     double epsilon_low, epsilon_high;
     uint32_t iterations; /* updates from the same completions */
+    const char *python;  /* interpreter of `python` rewards; NULL: python3 */
+    bool unsafe;         /* … also where the system cannot confine it */
     /* the run */
     uint32_t eval_every, save_every, keep; /* 0: never; 0: only at the end; checkpoints */
     uint32_t rows;                         /* tokens of a forward pass at most; 0: chosen */

@@ -389,7 +389,8 @@ static void refusals_name_file_line_and_key(void **state) {
     text_model_close(&w.model);
     text_model_open(&w.model, "qwen2", NULL, NULL);
     assert_refused(open_text("a.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}"),
-                   AVO_ERROR_NOT_FOUND, &w.error, "no chat template");
+                   AVO_ERROR_NOT_FOUND, &w.error,
+                   "no chat template, which messages need; give prompt and completion");
     end();
 }
 

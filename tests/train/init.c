@@ -34,22 +34,13 @@ static void write_text(const char *name, const char *text) {
 
 static avo_status make(const char *text, const char *folder, uint64_t seed, train_init_info *info,
                        avo_error *error) {
-    char command[1200];
-    snprintf(command, sizeof(command), "%s", path_of(folder));
-    static const char *const names[] = {"config.json",         "generation_config.json",
-                                        "tokenizer.json",      "tokenizer_config.json",
-                                        "chat_template.jinja", "model.safetensors"};
-    for (size_t i = 0; i < 6; i++) {
-        char path[1300];
-        snprintf(path, sizeof(path), "%s/%s", command, names[i]);
-        remove(path);
-    }
-    remove(command);
+    folder_remove(path_of(folder));
     write_text("init.json", text);
     write_text("init.jsonl", "{\"prompt\": \"How many birds?\", \"completion\": \"Three birds.\"}\n"
                              "{\"prompt\": \"How many boats?\", \"completion\": \"Two boats.\"}\n");
+    const char *data[] = {path_of("init.jsonl")};
     train_init_options options = {
-        .config = path_of("init.json"), .data = path_of("init.jsonl"), .seed = seed};
+        .config = path_of("init.json"), .data = data, .data_count = 1, .seed = seed};
     return train_init(&options, path_of(folder), info, error);
 }
 
@@ -165,10 +156,44 @@ static void bad_configurations_are_refused(void **state) {
     }
 }
 
+/* A folder is continued with what it was made of only; the error names what differs. */
+static void origins_are_compared(void **state) {
+    (void)state;
+    char text[1500], other[2048];
+    train_init_info info;
+    avo_error error = {0};
+    snprintf(text, sizeof(text), config, "float32", "true");
+    assert_ok_error(make(text, "origin", 7, &info, &error), &error);
+    char paths[3][1100]; /* path_of has room for four */
+    snprintf(paths[0], sizeof(paths[0]), "%s", path_of("init.jsonl"));
+    snprintf(paths[1], sizeof(paths[1]), "%s", path_of("init.json"));
+    snprintf(paths[2], sizeof(paths[2]), "%s", path_of("origin"));
+    const char *data[] = {paths[0]}, *folder = paths[2];
+    train_init_options options = {.config = paths[1], .data = data, .data_count = 1, .seed = 7};
+    assert_ok_error(train_init_compare(&options, folder, &error), &error);
+    options.seed = 8;
+    assert_refused(train_init_compare(&options, folder, &error), AVO_ERROR_ARGUMENT, &error,
+                   "origin was made with seed 7, this run has 8");
+    options.seed = 7;
+    snprintf(other, sizeof(other), config, "float32", "false");
+    write_text("init.json", other);
+    assert_refused(train_init_compare(&options, folder, &error), AVO_ERROR_ARGUMENT, &error,
+                   "made with tie_word_embeddings true, this run has false");
+    snprintf(other, sizeof(other), "{\"rope_theta\": 500, %s", text + 1);
+    write_text("init.json", other);
+    assert_refused(train_init_compare(&options, folder, &error), AVO_ERROR_ARGUMENT, &error,
+                   "made with rope_theta null, this run has 500");
+    write_text("init.json", text);
+    write_text("init.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    assert_refused(train_init_compare(&options, folder, &error), AVO_ERROR_ARGUMENT, &error,
+                   "made with data ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_load_in_both_types),
         cmocka_unit_test(the_seed_decides_the_weights),
+        cmocka_unit_test(origins_are_compared),
         cmocka_unit_test(bad_configurations_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,137 +1,9 @@
 /* Training runs on a tiny model: losses fall, runs that were stopped and resumed give the same
  * bytes, as do other numbers of threads and sizes of passes; what they write can be read; what
  * cannot be trained is refused by name. */
-#include "support/support.h"
-
-#include "base/file.h"
 #include "device/layer.h"
-#include "support/tiny_model.h"
-#include "train/run_int.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static struct {
-    avo_model *model;
-    char folder[512]; /* of this program */
-    char texts[600], pairs[600], prompts[600];
-    avo_error error;
-} w;
-
-static const char *in_folder(const char *name, char path[600]) {
-    snprintf(path, 600, "%s/%s", w.folder, name);
-    return path;
-}
-
-static void write_text(char path[600], const char *name, const char *text) {
-    assert_ok_error(file_write(in_folder(name, path), text, strlen(text), &w.error), &w.error);
-}
-
-static int setup(void **state) {
-    (void)state;
-    snprintf(w.folder, sizeof(w.folder), "%s", test_scratch_folder());
-    assert_ok_error(avo_model_open(tiny_model_write(w.folder, 3), NULL, &w.model, &w.error),
-                    &w.error);
-    write_text(w.texts, "texts.jsonl",
-               "{\"text\": \"once upon a time\"}\n{\"text\": \"a dog ran\"}\n"
-               "{\"text\": \"the dog sat on the mat\"}\n{\"text\": \"dogs\"}\n"
-               "{\"text\": \"a cat and a dog\"}\n");
-    write_text(w.pairs, "pairs.jsonl",
-               "{\"prompt\": \"a\", \"chosen\": \" dog\", \"rejected\": \" bird\"}\n"
-               "{\"prompt\": \"the\", \"chosen\": \" dog\", \"rejected\": \" cat sat\"}\n"
-               "{\"prompt\": \"one\", \"chosen\": \" dog ran\", \"rejected\": \" ox\"}\n");
-    write_text(w.prompts, "prompts.jsonl",
-               "{\"prompt\": \"once\", \"answer\": \"x\"}\n{\"prompt\": \"a dog\"}\n"
-               "{\"prompt\": \"upon\"}\n");
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    avo_model_close(w.model);
-    return 0;
-}
-
-/* ---- Runs ---- */
-
-typedef struct call {
-    const char *task, *output, *settings;
-    bool resume;
-    uint64_t stop_at; /* the callback says no behind this step; 0: never */
-    const avo_train_reward *rewards;
-    size_t reward_count;
-    double first_loss, last_loss, last_reward;
-    uint32_t evaluations;
-    const avo_allocator *allocator;
-} call;
-
-static bool on_step(void *context, const avo_train_event *event) {
-    call *c = context;
-    if (event->evaluation) {
-        c->evaluations++;
-        return true;
-    }
-    if (event->step == 1)
-        c->first_loss = event->loss;
-    c->last_loss = event->loss;
-    c->last_reward = event->reward;
-    assert_true(event->metrics[0] == '{' && strchr(event->metrics, '\n') == NULL);
-    assert_non_null(strstr(event->metrics, "\"learning_rate\":"));
-    return event->step != c->stop_at;
-}
-
-static avo_status train(call *c, avo_train_result *result) {
-    avo_train_options options = AVO_TRAIN_OPTIONS_INIT;
-    avo_train_result own = AVO_TRAIN_RESULT_INIT;
-    char output[600];
-    options.task = c->task;
-    options.output = c->output == NULL ? NULL : in_folder(c->output, output);
-    options.settings = c->settings;
-    options.resume = c->resume;
-    options.rewards = c->rewards;
-    options.reward_count = c->reward_count;
-    options.on_step = on_step;
-    options.on_step_context = c;
-    options.allocator = c->allocator;
-    return avo_train_run(w.model, &options, result != NULL ? result : &own, &w.error);
-}
-
-/* Settings of a format with the path of the data. */
-static const char *settings_of(char text[1024], const char *data, const char *rest) {
-    snprintf(text, 1024, "{\"data\": \"%s\", \"rank\": 4, \"threads\": 2%s%s}", data,
-             rest[0] != '\0' ? ", " : "", rest);
-    return text;
-}
-
-static void assert_same_file(const char *a, const char *b, const char *name) {
-    char path[600], whole[700];
-    file_map maps[2];
-    for (int i = 0; i < 2; i++) {
-        snprintf(whole, sizeof(whole), "%s/%s", in_folder(i == 0 ? a : b, path), name);
-        assert_ok_error(file_map_open(whole, &maps[i], &w.error), &w.error);
-    }
-    assert_int_equal(maps[0].bytes.size, maps[1].bytes.size);
-    assert_memory_equal(maps[0].bytes.data, maps[1].bytes.data, maps[0].bytes.size);
-    file_map_close(&maps[0]);
-    file_map_close(&maps[1]);
-}
-
-static bool exists(const char *folder, const char *name) {
-    char path[600], whole[700];
-    snprintf(whole, sizeof(whole), "%s/%s", in_folder(folder, path), name);
-    return file_kind_of(whole) != FILE_MISSING;
-}
-
-static void remove_file(const char *folder, const char *name) {
-    char path[600], whole[700];
-    snprintf(whole, sizeof(whole), "%s/%s", in_folder(folder, path), name);
-    assert_int_equal(unlink(whole), 0);
-}
-
-#define ADAPTER "adapter_model.safetensors"
+#include "eval/reward_int.h"
+#include "train/calls.h"
 
 /* One run of ten steps; the same stopped at step `at` and resumed with other limits. */
 static void stop_and_resume(call c, const char *whole, const char *parts, const char *settings,
@@ -368,6 +240,75 @@ static void reward_rises(void **state) {
     assert_true(c.last_reward > 0.5); /* about 0.1 at first */
 }
 
+/* A tenth for each: not a binary fraction, so that sums of them are rounded. */
+static bool tenth(void *context, const avo_train_completion *items, size_t count, double *scores) {
+    (void)items;
+    for (size_t i = 0; i < count; i++)
+        scores[i] = 0.1;
+    return context == NULL;
+}
+
+/* Rewards without any difference teach nothing, and the run says so, but not at every step. */
+static void equal_rewards_are_reported(void **state) {
+    (void)state;
+    char settings[1024], path[600], text[LOG_CAPACITY] = "";
+    uint64_t calls = 0;
+    avo_train_reward reward = {"tenth", 1.0, tenth, NULL};
+    call c = {.task = "rl", .rewards = &reward, .reward_count = 1, .log_text = text};
+    c.output = "rl-flat";
+    c.settings = settings_of(settings, w.prompts,
+                             "\"steps\": 9, \"batch\": 1, \"group\": 6, \"answer\": 2,"
+                             "\"no_template\": true");
+    assert_ok_error(train(&c, NULL), &w.error);
+    static const char told[] = "had equal rewards (0.1) in the last 5 steps";
+    const char *at = strstr(text, told);
+    assert_non_null(at);
+    assert_null(strstr(at + strlen(told), "equal rewards"));
+    file_map map;
+    assert_ok_error(file_map_open(in_folder("rl-flat/metrics.jsonl", path), &map, &w.error),
+                    &w.error);
+    static const char all[] = "\"frac_reward_zero_std\":1,";
+    assert_non_null(memmem(map.bytes.data, map.bytes.size, all, strlen(all)));
+    file_map_close(&map);
+    text[0] = '\0';
+    reward = (avo_train_reward){"vowels", 1.0, vowels, &calls};
+    c.output = "rl-not-flat";
+    assert_ok_error(train(&c, NULL), &w.error);
+    assert_null(strstr(text, "equal rewards"));
+    /* One completion of each prompt is enough where those of a step are compared. */
+    c.output = "rl-one";
+    c.settings = settings_of(settings, w.prompts,
+                             "\"steps\": 2, \"batch\": 6, \"group\": 1, \"answer\": 8,"
+                             "\"loss\": \"reinforce\", \"no_template\": true");
+    assert_ok_error(train(&c, NULL), &w.error);
+    assert_null(strstr(text, "equal rewards"));
+}
+
+/* Settings of the interpreter reach rewards that run programs. */
+static void programs_of_rewards(void **state) {
+    (void)state;
+    avo_error error;
+    char path[600];
+    write_text(path, "reward.py", "def reward(prompt, completion, fields):\n    return 1\n");
+    char text[700];
+    snprintf(text, sizeof(text), "python:%s", path);
+    train_settings settings;
+    train_settings_init(&settings, TRAIN_RL);
+    settings.rewards = (train_list){.items = {text}, .count = 1};
+    train_rewards rewards = {.count = 0};
+    assert_ok_error(train_rewards_open(&rewards, w.model, &settings, &error), &error);
+    assert_false(rewards.described[0].reward->options.code.unsafe);
+    assert_null(rewards.described[0].reward->options.code.interpreter);
+    train_rewards_close(&rewards);
+    settings.unsafe = true;
+    settings.python = "pypy";
+    rewards = (train_rewards){.count = 0};
+    assert_ok_error(train_rewards_open(&rewards, w.model, &settings, &error), &error);
+    assert_true(rewards.described[0].reward->options.code.unsafe);
+    assert_string_equal(rewards.described[0].reward->options.code.interpreter, "pypy");
+    train_rewards_close(&rewards);
+}
+
 /* ---- Refusals ---- */
 
 static void refuse(const char *task, const char *settings, avo_status status, const char *text) {
@@ -383,7 +324,7 @@ static void refusals(void **state) {
     refuse("sft", NULL, AVO_ERROR_ARGUMENT, "missing data");
     refuse("sft", "{", AVO_ERROR_FORMAT, "settings: ");
     refuse("sft", "[]", AVO_ERROR_FORMAT, "must be a JSON object");
-    refuse("sft", "{\"data\": 1}", AVO_ERROR_FORMAT, "data must be a string");
+    refuse("sft", "{\"data\": 1}", AVO_ERROR_FORMAT, "data must be a string or an array");
     refuse("sft", "{\"rnak\": 1}", AVO_ERROR_FORMAT, "unknown setting \"rnak\"");
     refuse("sft", "{\"group\": 4}", AVO_ERROR_FORMAT, "group is no setting of sft");
     refuse("sft", "{\"rank\": 0}", AVO_ERROR_FORMAT, "rank must be an integer from 1 to 256");
@@ -400,6 +341,20 @@ static void refusals(void **state) {
            "settings of LoRA");
     refuse("sft", settings_of(s, w.texts, "\"optimizer\": \"muon\""), AVO_ERROR_ARGUMENT,
            "use adamw for a LoRA adapter");
+    refuse("sft", settings_of(s, w.texts, "\"valid\": \"x\""), AVO_ERROR_ARGUMENT,
+           "eval-every is not: the data would not be used");
+    refuse("sft", settings_of(s, w.texts, "\"muon_lr\": 0.1"), AVO_ERROR_ARGUMENT,
+           "muon-lr is for optimizer muon");
+    refuse("sft", settings_of(s, w.texts, "\"end_lr\": 0.1, \"schedule\": \"constant\""),
+           AVO_ERROR_ARGUMENT, "constant has none");
+    refuse("dpo", settings_of(s, w.pairs, "\"loss\": \"ipo\", \"label_smoothing\": 0.1"),
+           AVO_ERROR_ARGUMENT, "ipo has none");
+    refuse("rl", settings_of(s, w.prompts, "\"loss\": \"rloo\", \"scale\": \"group\""),
+           AVO_ERROR_ARGUMENT, "scale is group");
+    refuse("rl", settings_of(s, w.prompts, "\"group\": 1"), AVO_ERROR_ARGUMENT,
+           "group is 1: dapo compares");
+    refuse("rl", settings_of(s, w.prompts, "\"group\": 1, \"batch\": 1, \"loss\": \"reinforce\""),
+           AVO_ERROR_ARGUMENT, "group and batch are 1");
     refuse("sft", settings_of(s, w.texts, "\"context\": 100000"), AVO_ERROR_ARGUMENT,
            "the model's is");
     refuse("sft", settings_of(s, w.texts, "\"rows\": 2"), AVO_ERROR_ARGUMENT,
@@ -426,50 +381,6 @@ static void refusals(void **state) {
     assert_refused(train(&c, NULL), AVO_ERROR_ARGUMENT, &w.error, "reward broken: completion 1");
     c = (call){.task = "sft", .settings = settings_of(s, w.texts, "")};
     assert_refused(train(&c, NULL), AVO_ERROR_ARGUMENT, &w.error, "output is missing");
-}
-
-/* A checkpoint is continued by the same run only. */
-static void other_runs(void **state) {
-    (void)state;
-    static const struct {
-        const char *rest, *text;
-    } cases[] = {{"\"steps\": 9, \"lr\": 0.02", "made with lr 0.01, this run has 0.02"},
-                 {"\"steps\": 9, \"lr\": 0.01, \"batch\": 3", "made with batch 8"},
-                 {"\"steps\": 9, \"lr\": 0.01, \"rank\": 5", "made with rank 4"},
-                 {"\"steps\": 12, \"lr\": 0.01", "made with steps 9"}};
-    char s[1024];
-    call c = {.task = "sft", .output = "other", .stop_at = 2};
-    c.settings = settings_of(s, w.texts, "\"steps\": 9, \"lr\": 0.01");
-    assert_refused(train(&c, NULL), AVO_ERROR_CANCELLED, &w.error, "stopped after step 2 of 9");
-    c.resume = true;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        snprintf(s, sizeof(s), "{\"data\": \"%s\", \"threads\": 1, %s%s}", w.texts, cases[i].rest,
-                 strstr(cases[i].rest, "rank") != NULL ? "" : ", \"rank\": 4");
-        assert_refused(train(&c, NULL), AVO_ERROR_ARGUMENT, &w.error, cases[i].text);
-    }
-    char path[600];
-    write_text(path, "other.jsonl", "{\"text\": \"something else\"}\n");
-    c.settings = settings_of(s, path, "\"steps\": 9, \"lr\": 0.01");
-    assert_refused(train(&c, NULL), AVO_ERROR_ARGUMENT, &w.error, "made with data");
-}
-
-static void damaged_checkpoints(void **state) {
-    (void)state;
-    char s[1024], path[600];
-    call c = {.task = "sft", .output = "damaged", .stop_at = 3};
-    c.settings =
-        settings_of(s, w.texts, "\"steps\": 6, \"lr\": 0.01, \"batch\": 2, \"save_every\": 1");
-    assert_refused(train(&c, NULL), AVO_ERROR_CANCELLED, &w.error, "stopped after step 3");
-    /* Without its state it is none: the one before counts. */
-    assert_int_equal(unlink(in_folder("damaged/checkpoint-3/training_state.json", path)), 0);
-    c.resume = true;
-    c.stop_at = 0;
-    avo_train_result result = AVO_TRAIN_RESULT_INIT;
-    write_text(path, "damaged/checkpoint-2/optimizer.safetensors", "nonsense");
-    assert_int_equal(train(&c, &result), AVO_ERROR_FORMAT);
-    assert_non_null(strstr(w.error.text, "optimizer.safetensors"));
-    write_text(path, "damaged/checkpoint-2/training_state.json", "{\"version\": 2}");
-    assert_refused(train(&c, &result), AVO_ERROR_UNSUPPORTED, &w.error, "version 2 of checkpoints");
 }
 
 static void memory_can_fail(void **state) {
@@ -505,9 +416,9 @@ int main(void) {
         cmocka_unit_test(completions_do_not_wait),
         cmocka_unit_test(all_rewards_are_recorded),
         cmocka_unit_test(reward_rises),
+        cmocka_unit_test(equal_rewards_are_reported),
+        cmocka_unit_test(programs_of_rewards),
         cmocka_unit_test(refusals),
-        cmocka_unit_test(other_runs),
-        cmocka_unit_test(damaged_checkpoints),
         cmocka_unit_test(memory_can_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

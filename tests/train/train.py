@@ -84,7 +84,9 @@ class Training(unittest.TestCase):
         new = ["Are you there?", "What time is it?", "Hello!", "Say it.", "Now?", "How far?"]
         before = [self.answer(question) for question in new]
         self.assertFalse(any(text.startswith("Aye") for text in before))
-        self.sft("style", "--steps", 40, "--batch", 6, "--lr", 1e-2, "--rank", 8)
+        done = self.sft("style", "--steps", 40, "--batch", 6, "--lr", 1e-2, "--rank", 8)
+        self.assertIn(f"avocet run {self.model} --adapter mine={self.folder / 'style'} ",
+                      done.stdout.decode())
         after = [self.answer(question, "--adapter", f"style={self.folder / 'style'}")
                  for question in new]
         learned = sum(text.startswith(STYLE) for text in after)
@@ -125,6 +127,18 @@ class Training(unittest.TestCase):
         hidden = [path.name for path in (self.folder / "killed").iterdir()
                   if path.name.startswith(".")]
         self.assertLessEqual(len(hidden), kills)
+
+    def test_two_runs_in_one_folder(self):
+        options = ["--steps", 100000, "--batch", 1, "--schedule", "constant", "--save-every", 0]
+        output = self.folder / "shared"
+        with start("train", "sft", self.model, "--data", self.data, "-o", output,
+                   *map(str, options), stdout=subprocess.DEVNULL) as process:
+            while not (output / "metrics.jsonl").exists():
+                time.sleep(0.01)
+            done = self.sft("shared", *options, "--resume", status=FAILED)
+            self.assertIn(f"another run (process {process.pid}) is writing".encode(), done.stderr)
+            process.kill()
+        self.sft("shared", "--steps", 1, "--schedule", "constant", "--batch", 1, "--resume")
 
     def test_interrupted(self):
         options = ["--steps", 100000, "--batch", 1, "--schedule", "constant", "--save-every", 0]
@@ -189,6 +203,16 @@ class Training(unittest.TestCase):
         done = self.train(*arguments, "-o", self.folder / "new-a", status=FAILED)
         self.assertIn(b"--resume", done.stderr)
         self.train(*arguments, "-o", self.folder / "new-a", "--resume")
+        other = self.folder / "other.json"
+        other.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
+        for command, difference in (
+                (["pretrain", other, *arguments[2:]],
+                 b"new-a/start was made with hidden_size 32, this run has 64"),
+                ([*arguments, "--seed", 9], b"new-a/start was made with seed 0, this run has 9"),
+                (["pretrain", config, "--data", config, *arguments[4:]],
+                 b"new-a/start was made with data ")):
+            done = self.train(*command, "-o", self.folder / "new-a", "--resume", status=FAILED)
+            self.assertIn(difference, done.stderr)
         metrics = lines(self.folder / "new-a/metrics.jsonl")
         self.assertLess(metrics[-1]["loss"], 0.8 * metrics[0]["loss"])
         self.assertNotEqual(self.answer("the", "--raw", model=self.folder / "new-a"), "")
@@ -206,6 +230,29 @@ class Training(unittest.TestCase):
         self.assertFalse(output.exists())
         text = self.train("sft", self.model, "--data", self.data, "--dry-run").stdout.decode()
         self.assertIn("12 samples", text)
+
+    def test_dry_run_of_rewards(self):
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text('{"prompt": "Hello"}\n')
+        arguments = ["rl", self.model, "--data", prompts, "--dry-run", "--group", 4, "--answer", 6]
+        done = self.train(*arguments, "--reward", "length:0:1000", "--reward", "0.5*contains:~~~",
+                          "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual(found["rewards"], {"length": 1, "contains": 0})
+        self.assertEqual(found["reward"], 1)
+        self.assertEqual(found["rewards_differ"], False)
+        self.assertNotEqual(found["completion"], "")
+        text = self.train(*arguments, "--reward",
+                          "length:0:1000").stdout.decode(errors="replace")
+        self.assertIn("completion 1 of 4, sampled", text)
+        self.assertIn("reward    1 (length 1); all completions of this prompt have the same", text)
+        done = self.train(*arguments, "--reward", "exact_match", status=FAILED)
+        self.assertIn(b"answer", done.stderr)
+        done = self.train(*arguments, "--reward", "command:exit 3", status=FAILED)
+        self.assertIn(b"reward command", done.stderr)
+        done = self.train(*arguments, "--reward", f"python:{__file__}", "--unsafe", "--python",
+                          "/nowhere/python", status=FAILED)
+        self.assertIn(b"/nowhere/python", done.stderr)
 
     def test_configuration(self):
         config = self.folder / "config.json"
