@@ -1,5 +1,6 @@
 /* Searching with PCRE2. Texts are model output and may be any bytes: a text that is no UTF-8 is
- * searched as far as it is. */
+ * searched as far as it is, or tested around what is wrong. Callouts between the parts of a pattern
+ * count its steps, so that the many matches of one schema share a limit. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "eval/pattern.h"
 
@@ -10,7 +11,9 @@
 
 #define HEAP_FAILED   121      /* PCRE2_ERROR_HEAP_FAILED, which not every version names */
 #define MATCH_LIMIT   1000000u /* calls of the matcher; far more than any filter of lm-eval needs */
-#define HEAP_LIMIT_KB 16384    /* for the steps that the matcher may take back */
+#define COUNTED_LIMIT 10000000u /* … where steps are counted, too */
+#define NESTING_MAX   100
+#define HEAP_LIMIT_KB 16384 /* for the steps that the matcher may take back */
 
 struct eval_pattern {
     const avo_allocator *allocator;
@@ -30,26 +33,31 @@ void pattern_close(eval_pattern *pattern) {
     allocator_give(pattern->allocator, pattern, sizeof(*pattern));
 }
 
-static avo_status compile(eval_pattern *pattern, text_view source, avo_error *error) {
+static avo_status refuse_pattern(text_view source, int code, PCRE2_SIZE at, avo_error *error) {
+    PCRE2_UCHAR text[120];
+    if (code == PCRE2_ERROR_NOMEMORY || code == HEAP_FAILED)
+        return status_no_memory(error, "a pattern", source.size);
+    (void)pcre2_get_error_message(code, text, sizeof(text));
+    return status_fail(error, AVO_ERROR_ARGUMENT, "the pattern \"%.*s\" is wrong: %s at byte %zu",
+                       TEXT_ARGUMENT(source), (const char *)text, (size_t)at);
+}
+
+static avo_status compile(eval_pattern *pattern, text_view source, const pattern_options *options,
+                          avo_error *error) {
     int code = 0;
     PCRE2_SIZE at = 0;
+    uint32_t flags = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
+    flags |= options->ignore_case ? PCRE2_CASELESS : 0u;
+    flags |= options->counts ? PCRE2_AUTO_CALLOUT | PCRE2_MATCH_INVALID_UTF : 0u;
     pcre2_compile_context *context = pcre2_compile_context_create(pattern->memory);
     if (context == NULL)
         return status_no_memory(error, "a pattern", source.size);
-    pcre2_set_parens_nest_limit(context, 100);
+    pcre2_set_parens_nest_limit(context, NESTING_MAX);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    pattern->code =
-        pcre2_compile((PCRE2_SPTR)source.data, source.size,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    pattern->code = pcre2_compile((PCRE2_SPTR)source.data, source.size, flags, &code, &at, context);
     pcre2_compile_context_free(context);
-    if (pattern->code == NULL && (code == PCRE2_ERROR_NOMEMORY || code == HEAP_FAILED))
-        return status_no_memory(error, "a pattern", source.size);
-    if (pattern->code == NULL) {
-        PCRE2_UCHAR text[120];
-        pcre2_get_error_message(code, text, sizeof(text));
-        return status_fail(error, AVO_ERROR_FORMAT, "the pattern \"%.*s\" is wrong: %s at byte %zu",
-                           TEXT_ARGUMENT(source), (const char *)text, (size_t)at);
-    }
+    if (pattern->code == NULL)
+        return refuse_pattern(source, code, at, error);
     uint32_t groups = 0;
     (void)pcre2_pattern_info(pattern->code, PCRE2_INFO_CAPTURECOUNT, &groups);
     if (groups > PATTERN_GROUPS_MAX)
@@ -60,13 +68,15 @@ static avo_status compile(eval_pattern *pattern, text_view source, avo_error *er
     pattern->limits = pcre2_match_context_create(pattern->memory);
     if (pattern->match == NULL || pattern->limits == NULL)
         return status_no_memory(error, "a pattern", source.size);
-    pcre2_set_match_limit(pattern->limits, MATCH_LIMIT);
+    pcre2_set_match_limit(pattern->limits, options->counts ? COUNTED_LIMIT : MATCH_LIMIT);
     pcre2_set_heap_limit(pattern->limits, HEAP_LIMIT_KB);
     return AVO_OK;
 }
 
-avo_status pattern_open(text_view source, const avo_allocator *allocator, eval_pattern **out,
+avo_status pattern_open(text_view source, const pattern_options *options, eval_pattern **out,
                         avo_error *error) {
+    const avo_allocator *allocator = options->allocator;
+    *out = NULL;
     if (source.size > PATTERN_BYTES_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "a pattern has %zu bytes, must have at most %d",
                            source.size, PATTERN_BYTES_MAX);
@@ -77,13 +87,40 @@ avo_status pattern_open(text_view source, const avo_allocator *allocator, eval_p
     pattern->memory = pcre2_general_context_create(allocator_take_sized, allocator_give_sized,
                                                    (void *)(uintptr_t)allocator);
     avo_status status = pattern->memory == NULL ? status_no_memory(error, "a pattern", source.size)
-                                                : compile(pattern, source, error);
+                                                : compile(pattern, source, options, error);
     if (status != AVO_OK) {
         pattern_close(pattern);
         return status;
     }
     *out = pattern;
     return AVO_OK;
+}
+
+static int count_step(pcre2_callout_block *block, void *context) {
+    uint32_t *left = context;
+    (void)block;
+    if (*left == 0)
+        return PCRE2_ERROR_MATCHLIMIT;
+    (*left)--;
+    return 0;
+}
+
+avo_status pattern_test(const eval_pattern *pattern, text_view text, uint32_t *steps_left,
+                        bool *found, avo_error *error) {
+    pcre2_set_callout(pattern->limits, count_step, steps_left);
+    int result = pcre2_match(pattern->code, (PCRE2_SPTR)text.data, text.size, 0, 0, pattern->match,
+                             pattern->limits);
+    *found = result >= 0;
+    if (result >= 0 || result == PCRE2_ERROR_NOMATCH)
+        return AVO_OK;
+    if (result == PCRE2_ERROR_NOMEMORY)
+        return status_no_memory(error, "matching a pattern", text.size);
+    PCRE2_UCHAR why[120] = {0};
+    (void)pcre2_get_error_message(result, why, sizeof(why));
+    return status_fail(error, AVO_ERROR_LIMIT,
+                       "the pattern takes too long on a completion of %zu bytes (%s); write one "
+                       "that backtracks less",
+                       text.size, (const char *)why);
 }
 
 /* The next match from *at on, as Python's finditer steps: an empty match is passed over by one

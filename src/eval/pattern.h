@@ -1,6 +1,7 @@
-/* Regular expressions of tasks, as Python's `re` reads them: one search after the other, and
- * replacing every match by nothing. PCRE2 with limits on backtracking and its memory, because
- * tasks come from users. Owned by the task; used by one thread at a time. */
+/* Regular expressions of tasks and rewards: PCRE2 with limits on backtracking and its memory, since
+ * patterns come from users and texts from models. Tasks search as Python's `re` does, one match
+ * after the other; rewards ask whether there is one. Owned by the task or reward; used by one
+ * thread at a time. */
 #ifndef AVO_EVAL_PATTERN_H
 #define AVO_EVAL_PATTERN_H
 
@@ -12,9 +13,21 @@
 
 typedef struct eval_pattern eval_pattern;
 
-AVO_MUST_USE avo_status pattern_open(text_view source, const avo_allocator *allocator,
+typedef struct pattern_options {
+    const avo_allocator *allocator; /* NULL: malloc */
+    bool ignore_case;
+    bool counts; /* for pattern_test: the parts of the pattern that are tried are counted */
+} pattern_options;
+
+/* A pattern that is wrong is AVO_ERROR_ARGUMENT. */
+AVO_MUST_USE avo_status pattern_open(text_view source, const pattern_options *options,
                                      eval_pattern **out, avo_error *error);
 void pattern_close(eval_pattern *pattern);
+
+/* Whether the pattern, opened with `counts`, is found. `text` may be any bytes. Counts down
+ * *steps_left, which several calls may share; at 0 the match is an error. */
+AVO_MUST_USE avo_status pattern_test(const eval_pattern *pattern, text_view text,
+                                     uint32_t *steps_left, bool *found, avo_error *error);
 
 /* What re.findall(pattern, text)[which] gives, −1: the last; of several groups the first that is
  * not empty. *found false: there is no such match, or all groups are empty. The result points into

@@ -8,12 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-struct reward_set {
-    const avo_allocator *allocator;
-    reward *rewards[REWARD_SET_MAX];
-    size_t count;
-};
-
 /* ---- Opening ---- */
 
 static avo_status read_file(reward *reward, avo_error *error) {
@@ -40,9 +34,10 @@ static avo_status prepare(reward *reward, avo_error *error) {
         AVO_TRY(read_file(reward, error));
     if (reward->kind == REWARD_JSON_SCHEMA)
         return open_schema(reward, error);
-    if (reward->kind == REWARD_REGEX)
-        return reward_pattern_open(reward->text, reward->ignore_case, reward->options.allocator,
-                                   &reward->pattern, error);
+    if (reward->kind == REWARD_REGEX) {
+        pattern_options options = {reward->options.allocator, reward->ignore_case, true};
+        return pattern_open(reward->text, &options, &reward->pattern, error);
+    }
     if (reward->kind == REWARD_LENGTH && reward->tokens && reward->options.count_tokens == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "lengths in tokens need a tokenizer; use characters here");
@@ -91,7 +86,7 @@ avo_status reward_open_text(text_view description, const reward_options *options
 void reward_close(reward *reward) {
     if (reward == NULL)
         return;
-    reward_pattern_close(reward->pattern);
+    pattern_close(reward->pattern);
     reward_schema_close(reward->schema);
     arena_free(&reward->arena);
     allocator_give(reward->options.allocator, reward, sizeof(*reward));
@@ -186,98 +181,4 @@ avo_status reward_read_scores(text_view text, size_t count, const char *source, 
                           : status_fail(error, AVO_ERROR_FORMAT,
                                         "%s: %zu scores, must be one for each of %zu completions",
                                         source, found, count);
-}
-
-/* ---- Sets ---- */
-
-static avo_status make_set(const reward_options *options, size_t count, reward_set **out,
-                           avo_error *error) {
-    const avo_allocator *allocator = options == NULL ? NULL : options->allocator;
-    *out = NULL;
-    if (count == 0 || count > REWARD_SET_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%zu rewards, must be 1 to %d", count,
-                           REWARD_SET_MAX);
-    *out = allocator_take_array(allocator, 1, sizeof(**out));
-    if (*out == NULL)
-        return status_no_memory(error, "rewards", sizeof(**out));
-    (*out)->allocator = allocator;
-    return AVO_OK;
-}
-
-static avo_status finish_set(reward_set **set, avo_status status, avo_error *error) {
-    if (status == AVO_OK)
-        return AVO_OK;
-    status = status_prefix(error, status, "reward %zu", (*set)->count + 1);
-    reward_set_close(*set);
-    *set = NULL;
-    return status;
-}
-
-avo_status reward_set_open(const json_value *list, const reward_options *options, reward_set **out,
-                           avo_error *error) {
-    bool many = list->kind == JSON_ARRAY;
-    size_t count = many ? list->array.count : 1;
-    AVO_TRY(make_set(options, count, out, error));
-    avo_status status = AVO_OK;
-    while (status == AVO_OK && (*out)->count < count) {
-        const json_value *description = many ? &list->array.items[(*out)->count] : list;
-        status = reward_open(description, options, &(*out)->rewards[(*out)->count], error);
-        (*out)->count += status == AVO_OK;
-    }
-    return finish_set(out, status, error);
-}
-
-avo_status reward_set_open_texts(const char *const *texts, size_t count,
-                                 const reward_options *options, reward_set **out,
-                                 avo_error *error) {
-    AVO_TRY(make_set(options, count, out, error));
-    avo_status status = AVO_OK;
-    while (status == AVO_OK && (*out)->count < count) {
-        status = reward_open_text(text_from(texts[(*out)->count]), options,
-                                  &(*out)->rewards[(*out)->count], error);
-        (*out)->count += status == AVO_OK;
-    }
-    return finish_set(out, status, error);
-}
-
-void reward_set_close(reward_set *set) {
-    if (set == NULL)
-        return;
-    for (size_t i = 0; i < set->count; i++)
-        reward_close(set->rewards[i]);
-    allocator_give(set->allocator, set, sizeof(*set));
-}
-
-size_t reward_set_count(const reward_set *set) {
-    return set->count;
-}
-
-const reward *reward_set_at(const reward_set *set, size_t index) {
-    return index < set->count ? set->rewards[index] : NULL;
-}
-
-avo_status reward_set_score(reward_set *set, const reward_item *items, size_t count, float *each,
-                            float *totals, avo_error *error) {
-    if (count == 0)
-        return AVO_OK;
-    double *sums = allocator_take_array(set->allocator, count, sizeof(double));
-    float *own = each != NULL ? NULL : allocator_take_array(set->allocator, count, sizeof(float));
-    avo_status status = sums == NULL || (each == NULL && own == NULL)
-                            ? status_no_memory(error, "scores", count * sizeof(double))
-                            : AVO_OK;
-    for (size_t r = 0; r < set->count && status == AVO_OK; r++) {
-        float *scores = each != NULL ? each + r * count : own;
-        status = reward_score(set->rewards[r], items, count, scores, error);
-        for (size_t i = 0; i < count && status == AVO_OK; i++)
-            sums[i] += set->rewards[r]->weight * (double)scores[i];
-    }
-    for (size_t i = 0; i < count && status == AVO_OK; i++) {
-        totals[i] = (float)sums[i];
-        if (!isfinite(totals[i]))
-            status = status_fail(error, AVO_ERROR_LIMIT,
-                                 "item %zu: the weighted sum is too large for a float", i + 1);
-    }
-    allocator_give(set->allocator, own, count * sizeof(float));
-    allocator_give(set->allocator, sums, count * sizeof(double));
-    return status;
 }

@@ -2,7 +2,7 @@
  * them; docs/rewards.md lists the kinds.
  *
  * A reward is described by JSON, {"reward": "contains", "text": "dog", "weight": 0.5}, or by one
- * line of text, "0.5*contains:dog". A set holds several with their weights.
+ * line of text, "0.5*contains:dog".
  *
  * Scores are finite. Whatever prevents one (a field that an item lacks, a pattern that takes too
  * many steps, a program that fails, takes too long or gives a wrong count or NaN) is an error whose
@@ -16,7 +16,6 @@
 
 #define REWARD_TEXT_MAX   65536 /* of a description */
 #define REWARD_ITEMS_MAX  65536 /* of one call */
-#define REWARD_SET_MAX    16
 #define REWARD_WEIGHT_MAX 1e6
 
 /* The number of tokens of a text, as the model's tokenizer counts them. */
@@ -53,22 +52,5 @@ double reward_weight(const reward *reward);
 /* scores[count], without the weight. One thread at a time. */
 AVO_MUST_USE avo_status reward_score(reward *reward, const reward_item *items, size_t count,
                                      float *scores, avo_error *error);
-
-typedef struct reward_set reward_set;
-
-/* `list`: an array of descriptions, each an object or a string; or one of them. */
-AVO_MUST_USE avo_status reward_set_open(const json_value *list, const reward_options *options,
-                                        reward_set **out, avo_error *error);
-AVO_MUST_USE avo_status reward_set_open_texts(const char *const *texts, size_t count,
-                                              const reward_options *options, reward_set **out,
-                                              avo_error *error);
-void reward_set_close(reward_set *set);
-
-size_t reward_set_count(const reward_set *set);
-const reward *reward_set_at(const reward_set *set, size_t index);
-/* totals[i] = Σ weight · score, summed in the order of the set. `each`, unless NULL, gets the
- * scores without weights: those of reward r are each[r · count …]. */
-AVO_MUST_USE avo_status reward_set_score(reward_set *set, const reward_item *items, size_t count,
-                                         float *each, float *totals, avo_error *error);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef AVO_EVAL_REWARD_INT_H
 #define AVO_EVAL_REWARD_INT_H
 
+#include "eval/pattern.h"
 #include "eval/reward.h"
 
 #define REWARD_FIELD_DEFAULT "answer"
@@ -23,7 +24,6 @@ typedef enum reward_kind {
     REWARD_KINDS
 } reward_kind;
 
-typedef struct reward_pattern reward_pattern;
 typedef struct reward_schema reward_schema;
 
 struct reward {
@@ -39,7 +39,7 @@ struct reward {
     uint64_t least, most;    /* length */
     uint32_t seconds;        /* python, command */
     const json_value *given; /* json_schema: the schema itself */
-    reward_pattern *pattern;
+    eval_pattern *pattern;
     reward_schema *schema;
 };
 
@@ -61,17 +61,6 @@ AVO_MUST_USE avo_status reward_score_text(const reward *reward, const reward_ite
 bool reward_last_number(text_view text, double *number);
 /* Whether `text` contains `part`. ASCII letters alone know case. */
 bool reward_text_contains(text_view text, text_view part, bool ignore_case);
-
-/* ---- reward_regex.c ---- */
-
-AVO_MUST_USE avo_status reward_pattern_open(text_view text, bool ignore_case,
-                                            const avo_allocator *allocator, reward_pattern **out,
-                                            avo_error *error);
-void reward_pattern_close(reward_pattern *pattern);
-/* Counts down *steps_left, which begins at REWARD_PATTERN_STEPS for each completion; at 0 the match
- * is an error. */
-AVO_MUST_USE avo_status reward_pattern_find(const reward_pattern *pattern, text_view text,
-                                            uint32_t *steps_left, bool *found, avo_error *error);
 
 /* ---- reward_schema.c, reward_schema_open.c ---- */
 

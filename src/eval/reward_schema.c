@@ -180,8 +180,7 @@ static bool string_fits(validation *v, const json_value *schema, text_view text)
         if (known->at != pattern)
             continue;
         bool found = false;
-        v->status =
-            reward_pattern_find(known->pattern, text, &v->pattern_steps_left, &found, v->error);
+        v->status = pattern_test(known->pattern, text, &v->pattern_steps_left, &found, v->error);
         return v->status == AVO_OK && found;
     }
     return true;

@@ -12,7 +12,7 @@
 /* Patterns are compiled when the schema is opened, and found by their place in its tree. */
 typedef struct schema_pattern {
     const json_value *at;
-    reward_pattern *pattern;
+    eval_pattern *pattern;
 } schema_pattern;
 
 struct reward_schema {

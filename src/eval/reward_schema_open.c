@@ -120,8 +120,8 @@ static avo_status check_pattern(reward_schema *schema, const json_value *value, 
         return status_fail(error, AVO_ERROR_LIMIT, "schema: more than %d patterns",
                            SCHEMA_PATTERNS_MAX);
     schema_pattern *fresh = &schema->patterns[schema->pattern_count];
-    avo_status status =
-        reward_pattern_open(value->string, false, schema->allocator, &fresh->pattern, error);
+    pattern_options options = {.allocator = schema->allocator, .counts = true};
+    avo_status status = pattern_open(value->string, &options, &fresh->pattern, error);
     if (status != AVO_OK)
         return status_prefix(error, status, "schema: line %u", value->line);
     fresh->at = value;
@@ -206,7 +206,7 @@ void reward_schema_close(reward_schema *schema) {
     if (schema == NULL)
         return;
     for (size_t i = 0; i < schema->pattern_count; i++)
-        reward_pattern_close(schema->patterns[i].pattern);
+        pattern_close(schema->patterns[i].pattern);
     allocator_give(schema->allocator, schema, sizeof(*schema));
 }
 

@@ -173,7 +173,7 @@ avo_status reward_score_text(const reward *reward, const reward_item *item, floa
         good = length >= reward->least && length <= reward->most;
         break;
     case REWARD_REGEX:
-        AVO_TRY(reward_pattern_find(reward->pattern, completion, &steps_left, &good, error));
+        AVO_TRY(pattern_test(reward->pattern, completion, &steps_left, &good, error));
         break;
     case REWARD_JSON_SCHEMA:
         AVO_TRY(reward_schema_check(reward->schema, completion, &good, error));

@@ -151,6 +151,18 @@ static avo_status read_choices(const reader *r) {
     return AVO_OK;
 }
 
+/* A wrong pattern is a fault of the file. */
+static avo_status open_pattern(const reader *r, const json_value *at, text_view source,
+                               eval_pattern **out) {
+    const pattern_options options = {.allocator = r->task->allocator};
+    avo_status status = pattern_open(source, &options, out, r->error);
+    if (status == AVO_OK)
+        return AVO_OK;
+    if (status == AVO_ERROR_ARGUMENT)
+        status = AVO_ERROR_FORMAT;
+    return status_prefix(r->error, status, "%s:%u", r->label, at->line);
+}
+
 /* ---- Filters ---- */
 
 static avo_status read_step(const reader *r, const json_value *object, task_step *step) {
@@ -179,9 +191,7 @@ static avo_status read_step(const reader *r, const json_value *object, task_step
     step->which = match != NULL && text_is(match->string, "last") ? -1 : 0;
     if (step->kind != STEP_REGEX)
         return AVO_OK;
-    status = pattern_open(source, r->task->allocator, &step->pattern, r->error);
-    return status == AVO_OK ? AVO_OK
-                            : status_prefix(r->error, status, "%s:%u", r->label, regex->line);
+    return open_pattern(r, regex, source, &step->pattern);
 }
 
 static avo_status read_filters(const reader *r) {
@@ -255,10 +265,7 @@ static avo_status read_ignored(const reader *r) {
         const json_value *item = &array->array.items[i];
         if (item->kind != JSON_STRING)
             return wrong(r, item, "ignore", "must hold strings");
-        avo_status status =
-            pattern_open(item->string, task->allocator, &task->ignored[i], r->error);
-        if (status != AVO_OK)
-            return status_prefix(r->error, status, "%s:%u", r->label, item->line);
+        AVO_TRY(open_pattern(r, item, item->string, &task->ignored[i]));
         task->ignored_count++;
     }
     avo_status status = json_get_boolean(&task->json, "ignore_case", &task->ignore_case, r->error);

@@ -228,13 +228,14 @@ static void wrong_descriptions_are_refused(void **state) {
         {"length:1:9999999999999999999", AVO_ERROR_ARGUMENT, "must be MIN:MAX"},
         {"length:6:5", AVO_ERROR_ARGUMENT, "minimum is 6, must be at most the maximum (5)"},
         {"length:1:5:tokens", AVO_ERROR_ARGUMENT, "need a tokenizer"},
-        {"regex:(", AVO_ERROR_ARGUMENT, "regex: pattern \"(\": missing"},
+        {"regex:(", AVO_ERROR_ARGUMENT, "regex: the pattern \"(\" is wrong: missing"},
         {"json_schema:{", AVO_ERROR_FORMAT, "json_schema: JSON line 1"},
         {"json_schema:/no/file", AVO_ERROR_NOT_FOUND, "/no/file"},
         {"json_schema:{\"type\":\"text\"}", AVO_ERROR_ARGUMENT, "line 1: type must be a name"},
         {"json_schema:{\"if\":{}}", AVO_ERROR_UNSUPPORTED, "keyword \"if\" is not supported"},
         {"json_schema:{\"$ref\":\"#/a\"}", AVO_ERROR_ARGUMENT, "$ref must be"},
-        {"json_schema:{\"pattern\":\"(\"}", AVO_ERROR_ARGUMENT, "line 1: pattern \"(\""},
+        {"json_schema:{\"pattern\":\"(\"}", AVO_ERROR_ARGUMENT,
+         "line 1: the pattern \"(\" is wrong"},
         {"json_schema:{\"minItems\":-1}", AVO_ERROR_ARGUMENT, "minItems must be a whole number"},
         {"json_schema:{\"multipleOf\":0}", AVO_ERROR_ARGUMENT, "multipleOf must be"},
         {"json_schema:{\"anyOf\":[]}", AVO_ERROR_ARGUMENT, "anyOf must be an array of schemas"},
@@ -449,47 +450,6 @@ static void commands_score(void **state) {
     assert_int_equal(count_descriptors(), before);
 }
 
-/* ---- Sets ---- */
-
-static void sets_add_with_weights(void **state) {
-    (void)state;
-    const char *texts[] = {"contains:dog", "0.5*length:1:5", "-2*regex:cat"};
-    reward_item items[3] = {{"", "dog", NULL}, {"", "dog and cat", NULL}, {"", "", NULL}};
-    float each[9], totals[3];
-    avo_error error;
-    for (int json = 0; json < 2; json++) {
-        reward_set *set;
-        if (json == 0)
-            assert_ok_error(reward_set_open_texts(texts, 3, NULL, &set, &error), &error);
-        else
-            assert_ok_error(
-                reward_set_open(parse("[\"contains:dog\",{\"reward\":\"length\",\"minimum\":1,"
-                                      "\"maximum\":5,\"weight\":0.5},\"-2*regex:cat\"]"),
-                                NULL, &set, &error),
-                &error);
-        assert_int_equal(reward_set_count(set), 3);
-        assert_string_equal(reward_name(reward_set_at(set, 1)), "length");
-        assert_float_equal(reward_weight(reward_set_at(set, 2)), -2, 0);
-        assert_null(reward_set_at(set, 3));
-        assert_ok_error(reward_set_score(set, items, 3, json == 0 ? each : NULL, totals, &error),
-                        &error);
-        assert_float_equal(totals[0], 1.5, 0);
-        assert_float_equal(totals[1], -1, 0);
-        assert_float_equal(totals[2], 0, 0);
-        reward_set_close(set);
-    }
-    const float wanted[9] = {1, 1, 0, 1, 0, 0, 0, 1, 0};
-    assert_memory_equal(each, wanted, sizeof(wanted));
-    reward_set *set;
-    texts[1] = "nothing";
-    assert_refused(reward_set_open_texts(texts, 3, NULL, &set, &error), AVO_ERROR_ARGUMENT, &error,
-                   "reward 2: reward \"nothing\": unknown");
-    assert_refused(reward_set_open_texts(texts, 0, NULL, &set, &error), AVO_ERROR_ARGUMENT, &error,
-                   "0 rewards, must be 1 to 16");
-    assert_refused(reward_set_open(parse("[]"), NULL, &set, &error), AVO_ERROR_ARGUMENT, &error,
-                   "0 rewards");
-}
-
 /* ---- Memory ---- */
 
 static void every_allocation_may_fail(void **state) {
@@ -507,14 +467,14 @@ static void every_allocation_may_fail(void **state) {
             test_allocator_init(&allocator);
             allocator.fail_at = at;
             reward_options options = {.allocator = &allocator.allocator};
-            reward_set *set = NULL;
+            reward *opened = NULL;
             avo_error error;
-            float total = 0;
+            float score = 0;
             reward_item item = {"", "\"aa\"", fields};
-            status = reward_set_open_texts(&descriptions[i], 1, &options, &set, &error);
+            status = reward_open_text(text_from(descriptions[i]), &options, &opened, &error);
             if (status == AVO_OK)
-                status = reward_set_score(set, &item, 1, NULL, &total, &error);
-            reward_set_close(set);
+                status = reward_score(opened, &item, 1, &score, &error);
+            reward_close(opened);
             assert_int_equal(allocator.live, 0);
             if (status != AVO_OK && status != AVO_ERROR_MEMORY)
                 fail_msg("%s: allocation %zu: %s", descriptions[i], at, error.text);
@@ -532,7 +492,6 @@ int main(void) {
         cmocka_unit_test(patterns_of_a_schema_share_their_steps),
         cmocka_unit_test(python_scores_in_the_sandbox),
         cmocka_unit_test(commands_score),
-        cmocka_unit_test(sets_add_with_weights),
         cmocka_unit_test(every_allocation_may_fail),
     };
     arena_init(&memory, NULL, SIZE_MAX);
