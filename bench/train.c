@@ -107,8 +107,8 @@ static void run(const setting *set, train_core *core, sample *own, times *out) {
     for (uint32_t i = 0; i <= set->steps; i++) {
         double begin = time_of(set);
         train_core_clear(core);
-        if (train_forward(core, own->sequence, set->sequences, false, own->logprobs, NULL,
-                          &error) != AVO_OK)
+        if (train_forward(core, own->sequence, set->sequences, TRAIN_PASS_LEARN,
+                          &(train_scores){.logprobs = own->logprobs}, &error) != AVO_OK)
             stop(&error);
         double middle = time_of(set);
         if (train_backward(core, own->coefficients, &error) != AVO_OK)

@@ -79,11 +79,24 @@ typedef struct train_sequence {
     const uint8_t *wanted;
 } train_sequence;
 
-/* `logprobs` and `entropies` (NULL: not wanted) are laid out like the tokens of all sequences, one
- * behind the other; entries that are not wanted are 0. `base`: without the adapter, for references
- * (LoRA only); no backward pass can follow. The sequences must stay until backward. */
+/* What a forward pass is for. A backward pass can follow the first only: the others leave out what
+ * it would need of the head. */
+typedef enum train_pass {
+    TRAIN_PASS_LEARN,
+    TRAIN_PASS_MEASURE, /* evaluations */
+    TRAIN_PASS_BASE     /* without the adapter, for references (LoRA only) */
+} train_pass;
+
+/* Laid out like the tokens of all sequences, one behind the other; entries that are not wanted are
+ * 0. NULL: not asked for, but for `logprobs`. */
+typedef struct train_scores {
+    float *logprobs, *entropies;
+    uint8_t *likeliest; /* 1: no other token has a higher probability, nor a lower id and as high */
+} train_scores;
+
+/* The sequences must stay until backward. */
 AVO_MUST_USE avo_status train_forward(train_core *core, const train_sequence *sequences,
-                                      size_t count, bool base, float *logprobs, float *entropies,
+                                      size_t count, train_pass pass, const train_scores *scores,
                                       avo_error *error);
 /* Adds the gradients of Σ coefficient · log-probability over the wanted tokens of the last forward
  * pass, coefficients laid out like log-probabilities. For descent, coefficients are derivatives of

@@ -257,8 +257,8 @@ typedef enum train_head_pass { HEAD_ALL, HEAD_INPUT, HEAD_WEIGHT } train_head_pa
 
 /* Log-probabilities and, where not NULL, entropies of all wants. `keep`: a backward pass may
  * follow. */
-AVO_MUST_USE avo_status train_head_score(train_core *core, bool keep, float *logprobs,
-                                         float *entropies, avo_error *error);
+AVO_MUST_USE avo_status train_head_score(train_core *core, bool keep, const train_scores *scores,
+                                         avo_error *error);
 /* From coefficients to the derivatives by the hidden states, in buffers.hidden, which is 0 before;
  * of wants [at, end) where something behind the layers is trained, else of all. */
 AVO_MUST_USE avo_status train_head_backward(train_core *core, const float *coefficients,

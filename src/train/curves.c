@@ -19,6 +19,7 @@ static const char *const panels[][2] = {
     {"loss", "eval_loss"},
     {"rewards/margins", NULL},
     {"rewards/accuracies", NULL},
+    {"mean_token_accuracy", "eval_mean_token_accuracy"},
     {"entropy", NULL},
     {"completions/mean_length", NULL},
     {"kl", NULL},

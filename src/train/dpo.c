@@ -157,10 +157,11 @@ static void add_metrics(const dpo_sums *sums, bool evaluation, train_metrics *me
 static avo_status run_pairs(train_run_state *run, const dpo_batch *batch, size_t pairs, bool learns,
                             dpo_sums *sums) {
     const dpo_state *s = batch->state;
+    const train_scores scores = {.logprobs = run->logprobs, .entropies = run->entropies};
     for (size_t first = 0, taken; first < 2 * pairs; first += taken) {
         taken = run_pass_count(run, s->sequences, 2 * pairs, first, 2);
-        AVO_TRY(train_forward(run->core, s->sequences + first, taken, false, run->logprobs,
-                              run->entropies, run->error));
+        AVO_TRY(train_forward(run->core, s->sequences + first, taken,
+                              learns ? TRAIN_PASS_LEARN : TRAIN_PASS_MEASURE, &scores, run->error));
         size_t at = 0;
         for (size_t i = first; i < first + taken; i += 2)
             at = add_pair(run, batch, s->sequences + i, s->indices[i / 2], at, sums);

@@ -112,30 +112,33 @@ static avo_status compute(train_core *core, bool base, avo_error *error) {
     return status_fail(error, why->status, "%s", why->text);
 }
 
-avo_status train_forward(train_core *core, const train_sequence *sequences, size_t count, bool base,
-                         float *logprobs, float *entropies, avo_error *error) {
+avo_status train_forward(train_core *core, const train_sequence *sequences, size_t count,
+                         train_pass pass, const train_scores *scores, avo_error *error) {
     size_t tokens;
+    bool base = pass == TRAIN_PASS_BASE, learns = pass == TRAIN_PASS_LEARN;
     if (base && core->adapter == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "full tuning has no base to compare with; open the model a second time");
     train_close_sessions(core);
     AVO_TRY(lay_rows(core, sequences, count, &tokens, error));
-    memset(logprobs, 0, tokens * sizeof(*logprobs));
-    if (entropies != NULL)
-        memset(entropies, 0, tokens * sizeof(*entropies));
+    memset(scores->logprobs, 0, tokens * sizeof(*scores->logprobs));
+    if (scores->entropies != NULL)
+        memset(scores->entropies, 0, tokens * sizeof(*scores->entropies));
+    if (scores->likeliest != NULL)
+        memset(scores->likeliest, 0, tokens);
     if (core->call.rows == 0) {
-        core->call.ready = !base;
+        core->call.ready = learns;
         return AVO_OK;
     }
     avo_status status = compute(core, base, error);
-    AVO_THEN(status, train_head_score(core, !base, logprobs, entropies, error));
+    AVO_THEN(status, train_head_score(core, learns, scores, error));
     /* Where the head is trained, the backward pass computes it once more, with what a device may
      * have copied of the adapter. */
     bool again = core->net.head_trained && !engine_adapters_in_place(core->engine);
-    if (status != AVO_OK || base || !again)
+    if (status != AVO_OK || !learns || !again)
         train_close_sessions(core);
     if (status != AVO_OK)
         avo_batch_clear(core->batch);
-    core->call.ready = status == AVO_OK && !base;
+    core->call.ready = status == AVO_OK && learns;
     return status;
 }

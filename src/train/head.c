@@ -180,19 +180,21 @@ static void entropy_rows(void *context, size_t begin, size_t end) {
 }
 
 /* Wants [at, at + count), which begin the chunk. */
-static avo_status score_chunk(head_chunk *chunk, uint32_t at, bool keep, float *logprobs,
-                              float *entropies, avo_error *error) {
+static avo_status score_chunk(head_chunk *chunk, uint32_t at, bool keep, const train_scores *scores,
+                              avo_error *error) {
     train_core *core = chunk->core;
     const logit_top *found;
-    AVO_TRY(compute(chunk, keep || entropies != NULL, &found, error));
+    AVO_TRY(compute(chunk, keep || scores->entropies != NULL, &found, error));
     for (uint32_t i = 0; i < chunk->count; i++) {
         train_want *want = &core->call.want[at + i];
-        AVO_TRY(engine_logprob(&found[i], &logprobs[want->at], error));
+        AVO_TRY(engine_logprob(&found[i], &scores->logprobs[want->at], error));
         want->highest = found[i].logit[0];
         want->log_sum = found[i].log_sum;
+        if (scores->likeliest != NULL)
+            scores->likeliest[want->at] = found[i].token[0] == want->next;
     }
-    entropy_task task = {chunk, entropies};
-    if (entropies != NULL)
+    entropy_task task = {chunk, scores->entropies};
+    if (scores->entropies != NULL)
         train_each(core, chunk->count, 1, entropy_rows, &task);
     if (!keep)
         return AVO_OK;
@@ -203,7 +205,7 @@ static avo_status score_chunk(head_chunk *chunk, uint32_t at, bool keep, float *
     return AVO_OK;
 }
 
-avo_status train_head_score(train_core *core, bool keep, float *logprobs, float *entropies,
+avo_status train_head_score(train_core *core, bool keep, const train_scores *scores,
                             avo_error *error) {
     train_call *call = &core->call;
     head_chunk chunk = {.core = core};
@@ -214,7 +216,7 @@ avo_status train_head_score(train_core *core, bool keep, float *logprobs, float 
             chunk.want[i] = &call->want[at + i];
             chunk.coefficient[i] = 1.0f;
         }
-        AVO_TRY(score_chunk(&chunk, at, keep, logprobs, entropies, error));
+        AVO_TRY(score_chunk(&chunk, at, keep, scores, error));
     }
     return AVO_OK;
 }

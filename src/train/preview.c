@@ -30,13 +30,13 @@ static avo_status measure(train_run_state *run, double *seconds, double *rows) {
     train_sequence sequences[PASS_SEQUENCES_MAX];
     size_t count = first_pass(run, sequences);
     size_t at = 0;
+    const train_scores scores = {.logprobs = run->logprobs, .entropies = run->entropies};
     train_core_clear(run->core);
     for (size_t i = 0; i < count; i++)
         for (uint32_t t = 0; t < sequences[i].count; t++, at++)
             run->coefficients[at] = sequences[i].wanted[t] != 0 ? -1e-3f : 0.0f;
     uint64_t begin = clock_now_ns();
-    AVO_TRY(train_forward(run->core, sequences, count, false, run->logprobs, run->entropies,
-                          run->error));
+    AVO_TRY(train_forward(run->core, sequences, count, TRAIN_PASS_LEARN, &scores, run->error));
     AVO_TRY(train_backward(run->core, run->coefficients, run->error));
     *seconds = clock_seconds(begin, clock_now_ns());
     *rows = (double)run_rows(sequences, count);

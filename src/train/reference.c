@@ -70,11 +70,11 @@ static double sum_of(const train_sequence *sequence, const float *logprobs) {
 
 static avo_status compute(train_run_state *run, train_reference *reference,
                           const train_sequence *sequences, const uint64_t *indices, size_t pairs) {
-    bool base = !run->settings->full;
+    train_pass pass = run->settings->full ? TRAIN_PASS_MEASURE : TRAIN_PASS_BASE;
+    const train_scores scores = {.logprobs = run->logprobs};
     for (size_t first = 0, taken; first < 2 * pairs; first += taken) {
         taken = run_pass_count(run, sequences, 2 * pairs, first, 2);
-        AVO_TRY(train_forward(run->core, sequences + first, taken, base, run->logprobs, NULL,
-                              run->error));
+        AVO_TRY(train_forward(run->core, sequences + first, taken, pass, &scores, run->error));
         const float *logprobs = run->logprobs;
         for (size_t i = first; i < first + taken; logprobs += sequences[i++].count)
             put(reference->parts + indices[i / 2] * PARTS + i % 2 * 2,

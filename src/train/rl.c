@@ -136,9 +136,10 @@ static avo_status compare(const train_run_state *run, const rl_state *s, size_t 
 /* Of the model without the adapter, for the KL guard. */
 static avo_status compute_reference(train_run_state *run, rl_state *s) {
     size_t n = s->completions;
+    const train_scores scores = {.logprobs = run->logprobs};
     for (size_t first = 0, taken; first < n; first += taken) {
         taken = run_pass_count(run, s->sequences, n, first, 1);
-        AVO_TRY(train_forward(run->core, s->sequences + first, taken, true, run->logprobs, NULL,
+        AVO_TRY(train_forward(run->core, s->sequences + first, taken, TRAIN_PASS_BASE, &scores,
                               run->error));
         const float *logprobs = run->logprobs;
         for (size_t i = first; i < first + taken; logprobs += s->items[i++].count)
@@ -181,11 +182,12 @@ static avo_status update(train_run_state *run, rl_state *s, uint64_t step, uint3
                          rl_sums *sums) {
     size_t n = s->completions;
     uint32_t iterations = run->settings->iterations;
+    const train_scores scores = {.logprobs = run->logprobs, .entropies = run->entropies};
     for (size_t first = 0, taken; first < n; first += taken) {
         bool any;
         taken = run_pass_count(run, s->sequences, n, first, 1);
-        AVO_TRY(train_forward(run->core, s->sequences + first, taken, false, run->logprobs,
-                              run->entropies, run->error));
+        AVO_TRY(train_forward(run->core, s->sequences + first, taken, TRAIN_PASS_LEARN, &scores,
+                              run->error));
         if (iteration == 0)
             AVO_TRY(compare(run, s, first, taken, step));
         add_pass(run, s, first, taken, sums, &any);

@@ -57,6 +57,7 @@ struct train_run_state {
     /* Scratch of passes, for rows_max tokens and sequences_max sequences. */
     uint32_t rows_max, sequences_max, context_max;
     float *logprobs, *entropies, *coefficients;
+    uint8_t *likeliest;
     double norm; /* of the gradients of the last update */
     double loss, reward;
     uint64_t step_tokens; /* of the step at hand */

@@ -239,7 +239,9 @@ static avo_status take_scratch(train_run_state *run) {
     run->logprobs = allocator_take_array(run->allocator, rows, sizeof(float));
     run->entropies = allocator_take_array(run->allocator, rows, sizeof(float));
     run->coefficients = allocator_take_array(run->allocator, rows, sizeof(float));
-    if (run->logprobs == NULL || run->entropies == NULL || run->coefficients == NULL)
+    run->likeliest = allocator_take(run->allocator, rows);
+    if (run->logprobs == NULL || run->entropies == NULL || run->coefficients == NULL ||
+        run->likeliest == NULL)
         return status_no_memory(run->error, "log-probabilities", rows * sizeof(float));
     return AVO_OK;
 }
@@ -264,6 +266,7 @@ void run_close(train_run_state *run) {
     allocator_give(run->allocator, run->logprobs, bytes);
     allocator_give(run->allocator, run->entropies, bytes);
     allocator_give(run->allocator, run->coefficients, bytes);
+    allocator_give(run->allocator, run->likeliest, run->rows_max);
     optimizer_close(run->optimizer);
     team_close(run->team);
     train_core_close(run->core);

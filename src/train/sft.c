@@ -36,8 +36,12 @@ static train_sequence sequence_of(const train_tokens *tokens) {
 
 typedef struct sft_sums {
     double loss, entropy;
-    uint64_t rows, wanted;
+    uint64_t rows, wanted, likeliest;
 } sft_sums;
+
+static train_scores scores_of(const train_run_state *run) {
+    return (train_scores){run->logprobs, run->entropies, run->likeliest};
+}
 
 /* Adds a pass's tokens up; fills coefficients of −1 ÷ total where total is positive. */
 static void add_pass(train_run_state *run, const train_sequence *sequences, size_t count,
@@ -52,6 +56,7 @@ static void add_pass(train_run_state *run, const train_sequence *sequences, size
                 continue;
             sums->loss -= (double)run->logprobs[at];
             sums->entropy += (double)run->entropies[at];
+            sums->likeliest += run->likeliest[at];
             sums->wanted++;
         }
         sums->rows += sequences[i].count;
@@ -75,12 +80,12 @@ static avo_status sft_step(train_run_state *run, uint64_t step, train_metrics *m
         s->sequences[i] = sequence_of(&sample.text);
     }
     uint64_t total = count_wanted(s->sequences, count);
+    const train_scores scores = scores_of(run);
     sft_sums sums = {0};
     for (size_t first = 0, taken; first < count; first += taken) {
         const train_sequence *sequences = s->sequences + first;
         taken = run_pass_count(run, s->sequences, count, first, 1);
-        AVO_TRY(train_forward(run->core, sequences, taken, false, run->logprobs, run->entropies,
-                              run->error));
+        AVO_TRY(train_forward(run->core, sequences, taken, TRAIN_PASS_LEARN, &scores, run->error));
         add_pass(run, sequences, taken, total, &sums);
         AVO_TRY(train_backward(run->core, run->coefficients, run->error));
     }
@@ -90,11 +95,13 @@ static avo_status sft_step(train_run_state *run, uint64_t step, train_metrics *m
     run->step_tokens = sums.rows;
     metrics_add(metrics, "loss", run->loss);
     metrics_add(metrics, "entropy", sums.entropy / tokens);
+    metrics_add(metrics, "mean_token_accuracy", (double)sums.likeliest / tokens);
     return AVO_OK;
 }
 
 static avo_status sft_evaluate(train_run_state *run, train_metrics *metrics) {
     const sft_state *s = run->task_state;
+    const train_scores scores = scores_of(run);
     sft_sums sums = {0};
     uint64_t samples = run->valid_info.samples;
     for (uint64_t first = 0; first < samples;) {
@@ -104,14 +111,15 @@ static avo_status sft_evaluate(train_run_state *run, train_metrics *metrics) {
             s->sequences[count++] = sequence_of(&sample.text);
         }
         size_t taken = run_pass_count(run, s->sequences, count, 0, 1);
-        AVO_TRY(train_forward(run->core, s->sequences, taken, false, run->logprobs, run->entropies,
-                              run->error));
+        AVO_TRY(
+            train_forward(run->core, s->sequences, taken, TRAIN_PASS_MEASURE, &scores, run->error));
         add_pass(run, s->sequences, taken, 0, &sums);
         first += taken;
     }
     double tokens = sums.wanted > 0 ? (double)sums.wanted : 1.0;
     metrics_add(metrics, "eval_loss", sums.loss / tokens);
     metrics_add(metrics, "eval_entropy", sums.entropy / tokens);
+    metrics_add(metrics, "eval_mean_token_accuracy", (double)sums.likeliest / tokens);
     metrics_add(metrics, "eval_num_tokens", (double)sums.rows);
     return AVO_OK;
 }

@@ -162,7 +162,9 @@ static void compare(train_core *core, const rollout *all, uint32_t count, const 
         assert_int_equal(all[i].count, LENGTH);
         sequences[i] = (train_sequence){all[i].tokens, LENGTH, wanted};
     }
-    assert_ok_error(train_forward(core, sequences, count, false, logprobs, entropies, &error),
+    assert_ok_error(train_forward(core, sequences, count, TRAIN_PASS_LEARN,
+                                  &(train_scores){.logprobs = logprobs, .entropies = entropies},
+                                  &error),
                     &error);
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t j = 0; j < LENGTH; j++) {
@@ -285,7 +287,8 @@ static float *gradients_of(const run_case *c, const gradient_run *run, uint64_t 
     at = 0;
     for (uint32_t i = 0; i < SEQUENCES; i += run->alone ? 1 : SEQUENCES) {
         uint32_t calls = run->alone ? 1 : SEQUENCES;
-        assert_ok_error(train_forward(core, sequences + i, calls, false, logprobs, NULL, &error),
+        assert_ok_error(train_forward(core, sequences + i, calls, TRAIN_PASS_LEARN,
+                                      &(train_scores){.logprobs = logprobs}, &error),
                         &error);
         assert_ok_error(train_backward(core, coefficients + at, &error), &error);
         at += sequences[i].count;

@@ -285,6 +285,40 @@ static void many_targets(void **state) {
     file_map_close(&map);
 }
 
+/* Of all next tokens, exactly the one with the highest log-probability is the likeliest. */
+static void one_token_is_likeliest(void **state) {
+    (void)state;
+    avo_model *model = open_model("smollm2", NULL);
+    train_core_options options = core_options();
+    train_core *core;
+    avo_error error = {0};
+    assert_ok_error(train_core_open(model, &options, &core, &error), &error);
+    int32_t best = -1, marked = -1;
+    float highest = -INFINITY;
+    for (int32_t next = 0; next < 97; next++) {
+        const int32_t tokens[] = {1, 2, 3, next};
+        const uint8_t wanted[] = {0, 0, 0, 1};
+        const train_sequence sequence = {tokens, 4, wanted};
+        float logprobs[4];
+        uint8_t likeliest[4];
+        const train_scores scores = {.logprobs = logprobs, .likeliest = likeliest};
+        assert_ok_error(train_forward(core, &sequence, 1, TRAIN_PASS_MEASURE, &scores, &error),
+                        &error);
+        assert_int_equal(likeliest[0] + likeliest[1] + likeliest[2], 0);
+        if (logprobs[3] > highest) {
+            highest = logprobs[3];
+            best = next;
+        }
+        if (likeliest[3] != 0) {
+            assert_int_equal(marked, -1);
+            marked = next;
+        }
+    }
+    assert_int_equal(marked, best);
+    train_core_close(core);
+    avo_model_close(model);
+}
+
 static void refused_calls(void **state) {
     (void)state;
     avo_model *model = open_model("smollm2", NULL);
@@ -295,39 +329,42 @@ static void refused_calls(void **state) {
     int32_t tokens[17] = {1, 2, 3, 4, 5};
     uint8_t wanted[17] = {0, 1, 0, 1};
     float out[64];
+    const train_scores scores = {.logprobs = out};
     train_sequence one = {tokens, 5, wanted}, many[3];
     const avo_status wrong = AVO_ERROR_ARGUMENT;
     assert_refused(train_backward(core, out, &error), wrong, &error, "there is no forward pass");
-    assert_refused(train_forward(core, &one, 0, false, out, NULL, &error), wrong, &error,
+    assert_refused(train_forward(core, &one, 0, TRAIN_PASS_LEARN, &scores, &error), wrong, &error,
                    "0 sequences, must be 1 to 2");
     for (int i = 0; i < 3; i++)
         many[i] = one;
-    assert_refused(train_forward(core, many, 3, false, out, NULL, &error), wrong, &error,
+    assert_refused(train_forward(core, many, 3, TRAIN_PASS_LEARN, &scores, &error), wrong, &error,
                    "3 sequences, must be 1 to 2");
     one.count = 1;
-    assert_refused(train_forward(core, &one, 1, false, out, NULL, &error), wrong, &error,
+    assert_refused(train_forward(core, &one, 1, TRAIN_PASS_LEARN, &scores, &error), wrong, &error,
                    "sequence 0 has 1 tokens, must have 2 to 16");
     one.count = 17;
-    assert_refused(train_forward(core, &one, 1, false, out, NULL, &error), wrong, &error,
+    assert_refused(train_forward(core, &one, 1, TRAIN_PASS_LEARN, &scores, &error), wrong, &error,
                    "sequence 0 has 17 tokens");
     one.count = 5;
     wanted[0] = 1;
-    assert_refused(train_forward(core, &one, 1, false, out, NULL, &error), wrong, &error,
+    assert_refused(train_forward(core, &one, 1, TRAIN_PASS_LEARN, &scores, &error), wrong, &error,
                    "the first token has no log-probability");
     wanted[0] = 0;
     tokens[2] = 97;
-    assert_refused(train_forward(core, &one, 1, false, out, NULL, &error), wrong, &error,
+    assert_refused(train_forward(core, &one, 1, TRAIN_PASS_LEARN, &scores, &error), wrong, &error,
                    "token 2 is 97, must be 0 to 96");
     tokens[2] = 3;
-    assert_ok_error(train_forward(core, &one, 1, true, out, NULL, &error), &error);
+    assert_ok_error(train_forward(core, &one, 1, TRAIN_PASS_BASE, &scores, &error), &error);
     assert_refused(train_backward(core, out, &error), wrong, &error, "not of the base");
-    assert_ok_error(train_forward(core, &one, 1, false, out, NULL, &error), &error);
+    assert_ok_error(train_forward(core, &one, 1, TRAIN_PASS_MEASURE, &scores, &error), &error);
+    assert_refused(train_backward(core, out, &error), wrong, &error, "not of the base");
+    assert_ok_error(train_forward(core, &one, 1, TRAIN_PASS_LEARN, &scores, &error), &error);
     assert_true(out[1] < 0.0f && out[2] == 0.0f && out[3] < 0.0f && out[4] == 0.0f);
     assert_ok_error(train_backward(core, out, &error), &error);
     assert_refused(train_backward(core, out, &error), wrong, &error, "once");
     /* Nothing is wanted: nothing is computed, and the gradients stay. */
     memset(wanted, 0, sizeof(wanted));
-    assert_ok_error(train_forward(core, &one, 1, false, out, NULL, &error), &error);
+    assert_ok_error(train_forward(core, &one, 1, TRAIN_PASS_LEARN, &scores, &error), &error);
     assert_ok_error(train_backward(core, out, &error), &error);
     train_core_close(core);
     avo_model_close(model);
@@ -350,9 +387,10 @@ static void no_base_in_full(void **state) {
     const int32_t tokens[2] = {1, 2};
     const uint8_t wanted[2] = {0, 1};
     float out[2];
+    const train_scores scores = {.logprobs = out};
     train_sequence one = {tokens, 2, wanted};
-    assert_refused(train_forward(core, &one, 1, true, out, NULL, &error), AVO_ERROR_ARGUMENT,
-                   &error, "full tuning has no base");
+    assert_refused(train_forward(core, &one, 1, TRAIN_PASS_BASE, &scores, &error),
+                   AVO_ERROR_ARGUMENT, &error, "full tuning has no base");
     train_core_close(core);
     avo_model_close(model);
 }
@@ -451,7 +489,9 @@ static void run(const char *name, bool dora, gradients *out) {
         coefficients[i] = 0.1f * (float)(i % 4 - 2);
     }
     train_sequence one = {tokens, 12, wanted};
-    assert_ok_error(train_forward(core, &one, 1, false, logprobs, NULL, &error), &error);
+    assert_ok_error(train_forward(core, &one, 1, TRAIN_PASS_LEARN,
+                                  &(train_scores){.logprobs = logprobs}, &error),
+                    &error);
     assert_ok_error(train_backward(core, coefficients, &error), &error);
     const train_parameters *p = train_core_parameters(core);
     out->count = p->count;
@@ -499,6 +539,7 @@ int main(void) {
                                        cmocka_unit_test(refused_folders),
                                        cmocka_unit_test(written_targets),
                                        cmocka_unit_test(many_targets),
+                                       cmocka_unit_test(one_token_is_likeliest),
                                        cmocka_unit_test(refused_calls),
                                        cmocka_unit_test(no_base_in_full),
                                        cmocka_unit_test(allocations_fail),

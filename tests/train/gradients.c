@@ -157,7 +157,9 @@ static void check(const gradient_case *c) {
         wanted[i] = coefficient[i] != 0.0f;
     }
     train_sequence sequence = {f.ids, c->positions, wanted};
-    assert_ok_error(train_forward(core, &sequence, 1, false, logprob, NULL, &error), &error);
+    assert_ok_error(train_forward(core, &sequence, 1, TRAIN_PASS_LEARN,
+                                  &(train_scores){.logprobs = logprob}, &error),
+                    &error);
     assert_ok_error(train_backward(core, coefficient, &error), &error);
     file_map map;
     model_source *oracle;

@@ -94,6 +94,8 @@ class Training(unittest.TestCase):
         metrics = lines(self.folder / "style/metrics.jsonl")
         self.assertEqual([line["step"] for line in metrics], list(range(1, 41)))
         self.assertLess(metrics[-1]["loss"], 0.1 * metrics[0]["loss"])
+        self.assertLess(metrics[0]["mean_token_accuracy"], 0.3)
+        self.assertGreater(metrics[-1]["mean_token_accuracy"], 0.9)
         for key in ("loss", "grad_norm", "learning_rate", "num_tokens", "entropy", "epoch"):
             self.assertIn(key, metrics[0])
         state = json.loads((self.folder / "style/trainer_state.json").read_text())
@@ -235,11 +237,11 @@ class Training(unittest.TestCase):
         prompts = self.folder / "prompts.jsonl"
         prompts.write_text('{"prompt": "Hello"}\n')
         arguments = ["rl", self.model, "--data", prompts, "--dry-run", "--group", 4, "--answer", 6]
-        done = self.train(*arguments, "--reward", "length:0:1000", "--reward", "0.5*contains:~~~",
+        done = self.train(*arguments, "--reward", "2*length:0:1000", "--reward", "0.5*contains:~~~",
                           "--json")
         found = json.loads(done.stdout)
         self.assertEqual(found["rewards"], {"length": 1, "contains": 0})
-        self.assertEqual(found["reward"], 1)
+        self.assertEqual(found["reward"], 2)
         self.assertEqual(found["rewards_differ"], False)
         self.assertNotEqual(found["completion"], "")
         text = self.train(*arguments, "--reward",
