@@ -69,14 +69,14 @@ train-style: ## examples: teach the default model to talk like a pirate (a few m
 	./$(BUILD)/avocet train sft "$(MODEL)" --config configs/train/style.json -o $(BUILD)/train/style --resume
 	./$(BUILD)/avocet run "$(MODEL)" --adapter pirate=$(BUILD)/train/style --temperature 0 "What is the capital of Italy?"
 
-train-dpo: ## examples: pairs of a short and a long answer (a few minutes); shows the last step
+train-dpo: ## examples: teach short answers by pairs (a few minutes); their length before and after
 	@$(BOOT) run
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
 	@cmake --build $(BUILD) --target avocet
 	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
 	@mkdir -p $(BUILD)/train
 	./$(BUILD)/avocet train dpo "$(MODEL)" --config configs/train/short.json -o $(BUILD)/train/short --resume
-	@tail -n 1 $(BUILD)/train/short/metrics.jsonl
+	@examples/train/answer_lengths $(BUILD)/avocet "$(MODEL)" $(BUILD)/train/short examples/train/questions.jsonl
 
 train-rl: ## examples: reward stories with a dog in them, with three seeds (RL_MODEL=model.bin)
 	@$(BOOT) run
