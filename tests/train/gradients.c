@@ -20,6 +20,7 @@
 #define CASES_MAX   96
 #define TARGETS_MAX 16
 #define SAMPLE      192
+#define IDS_MAX     320
 
 typedef struct gradient_case {
     char name[64], model[64], method[16], target[TARGETS_MAX][32];
@@ -138,6 +139,13 @@ static double parameter_error(const model_source *oracle, const train_parameter 
     return most / (own < 1e-9 * largest ? largest : own);
 }
 
+/* As the generator takes them. */
+static void fill_ids(const fixture *f, uint32_t count, int32_t ids[IDS_MAX]) {
+    assert_true(count <= IDS_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = f->ids[count <= f->positions ? i : (7 * i + i / f->positions) % f->positions];
+}
+
 static void check(const gradient_case *c) {
     char path[256];
     avo_error error = {0};
@@ -150,13 +158,15 @@ static void check(const gradient_case *c) {
     train_core *core = open_core(model, c, folder);
     fixture f;
     fixture_open(&f, c->model);
-    uint8_t wanted[64] = {0};
-    float coefficient[64] = {0}, logprob[64], expected[64] = {0};
+    uint8_t wanted[IDS_MAX] = {0};
+    float coefficient[IDS_MAX] = {0}, logprob[IDS_MAX], expected[IDS_MAX] = {0};
+    int32_t ids[IDS_MAX];
+    fill_ids(&f, c->positions, ids);
     for (uint32_t i = 1; i < c->positions; i++) {
         coefficient[i] = (float)(((int)(7 * i) % 11 - 5) / 10.0);
         wanted[i] = coefficient[i] != 0.0f;
     }
-    train_sequence sequence = {f.ids, c->positions, wanted};
+    train_sequence sequence = {ids, c->positions, wanted};
     assert_ok_error(train_forward(core, &sequence, 1, TRAIN_PASS_LEARN,
                                   &(train_scores){.logprobs = logprob}, &error),
                     &error);

@@ -5,7 +5,9 @@ the list changes:
     .venv/bin/python tools/oracle/make_gradients.py [NAME…]
 
 The function is Σ c(i) · log p(token i | tokens before it) over positions 1 … n − 1 of the model's
-ids.npy, with c(i) = ((7·i) mod 11 − 5) ÷ 10; where that is 0, the token does not count.
+ids.npy, with c(i) = ((7·i) mod 11 − 5) ÷ 10; where that is 0, the token does not count. Longer cases
+go through the ids again and again, from another one each time: token i is number
+(7·i + ⌊i ÷ length⌋) mod length of the file.
 Each folder NAME holds the adapter as PEFT saves it (LoRA), and gradients.safetensors: for every
 parameter its gradient, or of more than SAMPLE numbers those at i · count ÷ SAMPLE, its largest
 magnitude under NAME.max, how far PyTorch is off when it computes in float32 under NAME.single (as a
@@ -30,6 +32,7 @@ torch.set_grad_enabled(True)
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 FOLDER = ROOT / "train"
 SAMPLE = 192
+LONG = 300
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS = {"phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
            "gpt2": ["c_attn", "c_fc", "c_proj"],
@@ -44,7 +47,7 @@ def targets_of(model):
 
 
 def cases():
-    """name, model, method, options of LoraConfig"""
+    """name, model, method, options of LoraConfig; "positions" where it is not 40"""
     for model in MODELS:
         yield f"{model}-lora", model, "lora", dict(r=2, lora_alpha=3)
         yield f"{model}-full", model, "full", {}
@@ -55,6 +58,9 @@ def cases():
            dict(r=4, lora_alpha=3, use_rslora=True, target_modules=["k_proj", "down_proj"]))
     for model in ["llama3", "qwen2", "gemma3", "phi3", "gpt2", "opt-350m"]:
         yield f"{model}-dora", model, "lora", dict(r=2, lora_alpha=3, use_dora=True)
+    # More than two blocks of attention (128 queries), in layers that see all and in windows.
+    for model in ["smollm2", "qwen2-window", "gemma3"]:
+        yield f"{model}-long", model, "lora", dict(r=2, lora_alpha=3, positions=LONG)
 
 
 def draw(name, shape):
@@ -162,11 +168,19 @@ def gradients_of(model, ids, method):
             if parameter.grad is not None}, logprobs
 
 
+def ids_of(base, count):
+    ids = numpy.load(ROOT / "models" / base / "ids.npy")
+    if count <= len(ids):
+        return ids[:count]
+    places = numpy.arange(count)
+    return ids[(7 * places + places // len(ids)) % len(ids)]
+
+
 def make(name, base, method, options):
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    ids = numpy.load(ROOT / "models" / base / "ids.npy")[:16 if base == "llama-dynamic" else 40]
+    ids = ids_of(base, options.pop("positions", 16 if base == "llama-dynamic" else 40))
     model = reference.load(ROOT / "models" / base, torch.float64)
     if method == "lora":
         model = adapted(model, base, options, folder)
