@@ -286,7 +286,7 @@ class Training(unittest.TestCase):
             shown = call("train", task, "--help").stdout.decode()
             for option in re.findall(r"^ +(?:-\w, )?--([\w-]+)", shown, re.M):
                 if option != "help":
-                    self.assertRegex(text, f"`--{option}[` ]", f"{option} of {task}")
+                    self.assertRegex(text, f"`--{option}[`\\[ ]", f"{option} of {task}")
 
     def test_refusals(self):
         for arguments, status, text in (
