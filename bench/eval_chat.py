@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Does `avocet eval TASK --chat` ask what lm-eval asks with --apply_chat_template? Item by item: the
-rendered prompt, log-likelihoods or the answer, and the scores.
+"""Does `avocet eval TASK --chat` ask what lm-eval asks with --apply_chat_template? Item by item:
+the rendered prompt, log-likelihoods or the answer, and the scores.
 
 usage: bench/eval_chat.py AVOCET MODEL ARC_EASY.jsonl [--limit N] [--threads N]
 

@@ -81,8 +81,8 @@ bool drafter_insists(const drafter *drafter);
 /* Asked once for each step: whether a model should draft. Not where `least`, the survival that pays
  * for a draft, is out of reach, lookups do well, or the one at hand is expected to give about as
  * much. Else it should while the first token of its drafts was right more often than `least`; where
- * it was not, it is tried now and then: tries are paid from 0.4 % of the estimated time of steps, but
- * for those behind a try that was right, which are not counted. */
+ * it was not, it is tried now and then: tries are paid from 0.4 % of the estimated time of steps,
+ * but for those behind a try that was right, which are not counted. */
 bool drafter_try_model(drafter *drafter, double least);
 /* Whether a draft that a model computes should have one more token: the last one survives with this
  * probability, and the next one is right about as often as the first tokens of drafts. */

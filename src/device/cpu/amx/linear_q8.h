@@ -4,7 +4,7 @@
 #define AVO_DEVICE_CPU_AMX_LINEAR_Q8_H
 
 #include "device/cpu/amx/amx_int.h"
-#include "device/cpu/avx512/linear_int.h"
+#include "device/cpu/avx512/units.h"
 
 #define Q8_GROUP_UNITS 2
 #define Q8_UNIT_BYTES  512
