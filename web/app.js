@@ -1,10 +1,11 @@
 /* The page's beginning: what is open, the list of conversations, the views, the keyboard. */
-import {listModels, ServerError} from "./api.js";
+import {getJson, listModels, ServerError} from "./api.js";
 import {Chat} from "./chat.js";
 import {Dashboard} from "./dashboard.js";
 import {announce, byId, el, fillIcons, icon, iconButton, shortName, toast} from "./dom.js";
 import {Settings} from "./settings.js";
 import * as store from "./store.js";
+import {Training} from "./training.js";
 
 const STARTERS = [
     "Explain how a tide works, to a curious ten-year-old",
@@ -23,6 +24,7 @@ class App {
         this.chat = new Chat(this);
         this.panel = new Settings(this);
         this.dashboard = new Dashboard(byId("dashboard"));
+        this.training = new Training(byId("training"));
         this.wire();
         this.route();
         this.modelsChanged();
@@ -60,21 +62,21 @@ class App {
 
     /* ---- Views ---- */
 
-    /* "#/dashboard", "#/chat" (a new one) or "#/chat/ID". */
+    /* "#/dashboard", "#/training" or "#/training/RUN", "#/chat" (a new one) or "#/chat/ID". */
     route() {
         const [, view, id] = location.hash.split("/");
-        const onDashboard = view === "dashboard";
-        byId("chat").hidden = onDashboard;
-        byId("dashboard").hidden = !onDashboard;
-        byId("settings-open").hidden = onDashboard;
-        for (const [name, on] of [["chat", !onDashboard], ["dashboard", onDashboard]]) {
-            if (on)
+        this.view = view === "dashboard" || view === "training" ? view : "chat";
+        for (const name of ["chat", "dashboard", "training"]) {
+            byId(name).hidden = name !== this.view;
+            if (name === this.view)
                 byId(`view-${name}`).setAttribute("aria-current", "page");
             else
                 byId(`view-${name}`).removeAttribute("aria-current");
         }
-        this.dashboard.show(onDashboard);
-        if (onDashboard)
+        byId("settings-open").hidden = this.onBoard();
+        this.dashboard.show(this.view === "dashboard");
+        this.training.show(this.view === "training", id);
+        if (this.onBoard())
             this.openSettings(false);
         else
             this.openConversation(id);
@@ -84,8 +86,9 @@ class App {
         this.drawList();
     }
 
-    onDashboard() {
-        return !byId("dashboard").hidden;
+    /* Not in the chat. */
+    onBoard() {
+        return this.view !== "chat";
     }
 
     openConversation(id) {
@@ -122,7 +125,7 @@ class App {
     }
 
     drawTitle() {
-        const title = this.onDashboard() ? "Dashboard" : this.conversation.title;
+        const title = {dashboard: "Dashboard", training: "Training"}[this.view] || this.conversation.title;
         byId("title").textContent = title;
         document.title = title === "New conversation" ? "Avocet" : `${title} · Avocet`;
         const begun = Object.keys(this.conversation.nodes).length > 0;
@@ -134,7 +137,7 @@ class App {
     /* Something was said in it: kept, and first in the list. */
     changed(conversation) {
         this.chat.keep(conversation);
-        if (conversation === this.conversation && !this.onDashboard()) {
+        if (conversation === this.conversation && !this.onBoard()) {
             const hash = `#/chat/${conversation.id}`;
             if (location.hash !== hash)
                 history.replaceState(null, "", hash);
@@ -157,7 +160,7 @@ class App {
     }
 
     listRow(head) {
-        const open = head.id === this.conversation.id && !this.onDashboard();
+        const open = head.id === this.conversation.id && !this.onBoard();
         const answering = this.chat.streams.has(head.id);
         return el("li", {"data-id": head.id, class: open ? "open" : null},
             el("a", {href: `#/chat/${head.id}`, "aria-current": open ? "true" : null, dir: "auto",
@@ -209,7 +212,7 @@ class App {
         store.deleteConversation(head.id);
         if (head.id === this.conversation.id)
             this.conversation = store.newConversation(this.settings);
-        if (!this.onDashboard())
+        if (!this.onBoard())
             history.replaceState(null, "", "#/chat");
         this.drawAll();
         this.drawList();
@@ -281,9 +284,11 @@ class App {
     }
 
     async modelsChanged() {
+        let reached = false;
         clearTimeout(this.again);
         try {
             this.models = await listModels();
+            reached = true;
             this.drawServer("good", shortName(this.base()) || "no model", this.base());
         } catch (error) {
             const locked = error instanceof ServerError && error.status === 401;
@@ -295,6 +300,17 @@ class App {
         }
         this.drawPicker();
         this.panel.drawMix();
+        if (reached)
+            await this.trainingChanged();
+    }
+
+    /* The view is offered where the server has something to show there. */
+    async trainingChanged() {
+        try {
+            byId("view-training").hidden = !(await getJson("/version")).training;
+        } catch (error) {
+            byId("view-training").hidden = true;
+        }
     }
 
     drawServer(state, text, title) {
@@ -307,7 +323,7 @@ class App {
     }
 
     keyWanted() {
-        if (this.onDashboard())
+        if (this.onBoard())
             return;
         this.openSettings(true);
         byId("key").focus();
@@ -386,7 +402,7 @@ class App {
         if (open) {
             this.panel.draw();
             byId("settings-close").focus();
-        } else if (was && !this.onDashboard()) {
+        } else if (was && !this.onBoard()) {
             byId("settings-open").focus();
         }
         this.shade();
@@ -436,7 +452,7 @@ class App {
             return;
         const control = event.ctrlKey || event.metaKey;
         if (event.key === "Escape") {
-            if (this.onDashboard() && byId("shade").hidden)
+            if (this.onBoard() && byId("shade").hidden)
                 return;
             const inPanel = byId("settings").contains(event.target) || !byId("shade").hidden;
             if (this.chat.stream() && !inPanel)
@@ -448,13 +464,13 @@ class App {
             this.startNew();
         } else if (control && event.key === ",") {
             event.preventDefault();
-            if (!this.onDashboard())
+            if (!this.onBoard())
                 this.openSettings(byId("settings").hidden);
         } else if (control || event.altKey || typing) {
             return;
         } else if (event.key === "/") {
             event.preventDefault();
-            if (this.onDashboard())
+            if (this.onBoard())
                 location.hash = byId("view-chat").hash;
             this.chat.focusPrompt();
         } else if (event.key === "?") {

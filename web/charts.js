@@ -1,4 +1,4 @@
-/* Charts over time, in SVG: axes with units, values under the pointer or the arrow keys, lines or
+/* Charts over time or steps, in SVG: axes with units, values under the pointer or the arrow keys, lines or
  * stacked areas. Colours are classes (s1 … s8) that the style sheet gives, for light and dark. */
 import {el, svg} from "./dom.js";
 
@@ -8,7 +8,7 @@ const MARGIN = {top: 8, right: 10, bottom: 22, left: 48};
 const HEIGHT = 176;
 
 /* 1, 2, 2.5 or 5 times a power of ten, so that about `count` steps reach `max`. */
-function niceStep(max, count) {
+export function niceStep(max, count) {
     const rough = max / count;
     const power = 10 ** Math.floor(Math.log10(rough));
     for (const step of [1, 2, 2.5, 5, 10]) {
@@ -19,7 +19,7 @@ function niceStep(max, count) {
 }
 
 /* A series has its own colour, or that of its place. */
-function colourOf(series, i) {
+export function colourOf(series, i) {
     return `s${series.colour || i % 8 + 1}`;
 }
 
@@ -74,7 +74,12 @@ export class TimeChart {
         let step = niceStep(top, 4);
         if (whole)
             step = Math.max(1, Math.ceil(step));
-        return {top: Math.ceil(top / step - 1e-9) * step, step};
+        return {top: Math.ceil(top / step - 1e-9) * step, step, bottom: 0};
+    }
+
+    /* From what samples lie on (here their time) to the place in the picture. */
+    across(area) {
+        return (time) => area.right - (this.now - time) / SPAN_SECONDS * (area.right - area.left);
     }
 
     draw() {
@@ -83,26 +88,33 @@ export class TimeChart {
             return;
         const area = {left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top,
             bottom: HEIGHT - MARGIN.bottom};
-        const {top, step} = this.top();
+        const {top, step, bottom} = this.top();
         this.scale = {
-            x: (time) => area.right - (this.now - time) / SPAN_SECONDS * (area.right - area.left),
-            y: (value) => area.bottom - value / top * (area.bottom - area.top), area,
+            x: this.across(area),
+            y: (value) => area.bottom - (value - bottom) / (top - bottom) * (area.bottom - area.top), area,
         };
-        this.plot.replaceChildren(...this.axes(top, step),
+        this.plot.replaceChildren(...this.valueAxis(bottom, top, step), ...this.baseAxis(),
             ...(this.options.stacked ? this.areas() : this.lines()), ...this.limitLine());
         this.drawLegend();
         this.drawCursor();
     }
 
-    axes(top, step) {
-        const {x, y, area} = this.scale;
+    valueAxis(bottom, top, step) {
+        const {y, area} = this.scale;
         const out = [];
-        for (let value = 0; value <= top * 1.0001; value += step) {
+        for (let i = 0; bottom + i * step <= top + step / 1000; i++) {
+            const value = Math.abs(bottom + i * step) < step / 1000 ? 0 : bottom + i * step;
             out.push(svg("line", {class: value === 0 ? "axis" : "grid", x1: area.left, x2: area.right,
                 y1: y(value), y2: y(value)}));
             out.push(svg("text", {class: "tick", x: area.left - 8, y: y(value) + 3.5,
                 "text-anchor": "end"}, this.options.tick(value, top)));
         }
+        return out;
+    }
+
+    baseAxis() {
+        const {x, area} = this.scale;
+        const out = [];
         const every = area.right - area.left < 320 ? 120 : 60;
         for (let ago = 0; ago <= SPAN_SECONDS; ago += every) {
             const at = x(this.now - ago);
@@ -170,8 +182,12 @@ export class TimeChart {
         return [svg("line", {class: "limit", x1: area.left, x2: area.right, y1: y(value), y2: y(value)})];
     }
 
+    newest() {
+        return this.samples[this.samples.length - 1];
+    }
+
     drawLegend() {
-        const last = this.samples[this.samples.length - 1];
+        const last = this.newest();
         const {limit} = this.options;
         const shown = [...this.series];
         if (limit && last && this.value(last, limit.key) !== null)
@@ -201,9 +217,22 @@ export class TimeChart {
             return;
         const {area} = this.scale;
         const at = event.clientX - this.plot.getBoundingClientRect().left;
-        const share = (area.right - at) / (area.right - area.left);
-        this.cursor = Math.max(0, Math.min(1, share)) * SPAN_SECONDS;
+        this.pointAt(Math.max(0, Math.min(1, (area.right - at) / (area.right - area.left))));
         this.drawCursor();
+    }
+
+    /* `share`: of the width, from the right. */
+    pointAt(share) {
+        this.cursor = share * SPAN_SECONDS;
+    }
+
+    cursorSample() {
+        return nearest(this.samples, this.now - this.cursor);
+    }
+
+    cursorTitle(sample) {
+        const ago = Math.round(this.now - sample.time);
+        return ago < 2 ? "now" : `${ago} s ago`;
     }
 
     key(event) {
@@ -225,7 +254,7 @@ export class TimeChart {
 
     drawCursor() {
         this.plot.querySelector(".cursor")?.remove();
-        const sample = this.cursor === null ? null : nearest(this.samples, this.now - this.cursor);
+        const sample = this.cursor === null ? null : this.cursorSample();
         this.tip.hidden = sample === null;
         if (sample === null)
             return;
@@ -241,8 +270,7 @@ export class TimeChart {
             marks.push(svg("circle", {class: `mark ${colourOf(series, i)}`, cx: at, cy: y(below), r: 3.5}));
         });
         this.plot.append(svg("g", {class: "cursor"}, marks));
-        const ago = Math.round(this.now - sample.time);
-        this.tip.replaceChildren(el("p", {}, ago < 2 ? "now" : `${ago} s ago`),
+        this.tip.replaceChildren(el("p", {}, this.cursorTitle(sample)),
             el("dl", {}, this.series.map((series, i) => el("div", {},
                 el("dt", {}, el("i", {class: `dot ${colourOf(series, i)}`}), series.label),
                 el("dd", {}, this.options.format(this.value(sample, series.key)))))));
@@ -259,6 +287,103 @@ function nearest(samples, time) {
             best = sample;
     }
     return best !== null && Math.abs(best.time - time) < 15 ? best : null;
+}
+
+/* The same over the steps of a training run: all of them, from the first to the last. Metrics have
+ * values at some steps only, so lines go from one to the next; values may be below 0. */
+export class StepChart extends TimeChart {
+    /* samples: [{time: the step, …values by key}], in order. */
+    setSteps(samples) {
+        this.set(samples, samples.length ? samples[samples.length - 1].time : 0);
+    }
+
+    top() {
+        let highest = 0, lowest = 0;
+        for (const sample of this.samples) {
+            for (const {key} of this.series) {
+                highest = Math.max(highest, this.value(sample, key) ?? 0);
+                lowest = Math.min(lowest, this.value(sample, key) ?? 0);
+            }
+        }
+        if (lowest === 0)
+            return super.top();
+        const step = niceStep((highest - lowest) * 1.05, 4);
+        return {top: Math.ceil(highest / step - 1e-9) * step, step, bottom: Math.floor(lowest / step + 1e-9) * step};
+    }
+
+    first() {
+        return this.samples.length ? Math.min(this.samples[0].time, this.now - 1) : 0;
+    }
+
+    across(area) {
+        const first = this.first(), steps = Math.max(1, this.now - first);
+        return (step) => area.left + (step - first) / steps * (area.right - area.left);
+    }
+
+    baseAxis() {
+        const {x, area} = this.scale;
+        const out = [];
+        const every = Math.max(1, niceStep(Math.max(1, this.now - this.first()), area.right - area.left < 320 ? 3 : 6));
+        for (let step = Math.ceil(this.first() / every) * every; step <= this.now; step += Math.ceil(every)) {
+            out.push(svg("line", {class: "axis", x1: x(step), x2: x(step), y1: area.bottom, y2: area.bottom + 4}));
+            out.push(svg("text", {class: "tick", x: x(step), y: area.bottom + 17,
+                "text-anchor": x(step) > area.right - 16 ? "end" : "middle"}, stepText(step)));
+        }
+        return out;
+    }
+
+    lines() {
+        const {x, y} = this.scale;
+        return this.series.map((series, i) => {
+            const seen = this.samples.filter((sample) => this.value(sample, series.key) !== null);
+            return svg("path", {class: `line ${colourOf(series, i)}`, "stroke-dasharray": series.dash,
+                d: seen.map((sample, j) => `${j ? "L" : "M"}${x(sample.time).toFixed(1)} ` +
+                    y(sample[series.key]).toFixed(1)).join("") + (seen.length === 1 ? "h2" : "")});
+        });
+    }
+
+    /* The newest value of each metric, which the last step need not have. */
+    set(samples, now) {
+        const last = {time: now};
+        for (const {key} of this.options.series)
+            last[key] = samples.findLast((sample) => this.value(sample, key) !== null)?.[key];
+        this.last = last;
+        super.set(samples, now);
+    }
+
+    newest() {
+        return this.samples.length ? this.last : undefined;
+    }
+
+    pointAt(share) {
+        this.cursor = this.now - share * (this.now - this.first());
+    }
+
+    cursorSample() {
+        return this.samples.reduce((best, sample) => best !== null &&
+            Math.abs(best.time - this.cursor) <= Math.abs(sample.time - this.cursor) ? best : sample, null);
+    }
+
+    cursorTitle(sample) {
+        return `step ${sample.time.toLocaleString("en")}`;
+    }
+
+    key(event) {
+        const move = {ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10}[event.key];
+        if (move === undefined || this.samples.length === 0) {
+            super.key(event);
+            return;
+        }
+        event.preventDefault();
+        const at = this.cursor === null ? this.samples.length - (move < 0 ? 0 : 1)
+            : this.samples.indexOf(this.cursorSample());
+        this.cursor = this.samples[Math.max(0, Math.min(this.samples.length - 1, at + move))].time;
+        this.drawCursor();
+    }
+}
+
+function stepText(step) {
+    return step >= 10000 ? `${+(step / 1000).toPrecision(3)}k` : String(step);
 }
 
 /* Named amounts side by side: a table whose rows have a bar. */

@@ -44,6 +44,7 @@ const ICONS = {
     menu: "M4 7h16M4 12h16M4 17h10",
     chat: "M4 6.5a2 2 0 0 1 2-2h12a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2h-6.5L7 20v-3.5H6a2 2 0 0 1-2-2z",
     pulse: "M3 12h4l3-7 4 14 3-7h4",
+    curve: "M4 4.5v15h16M7.5 7.5c1.5 6 4 8 12 8",
     sliders: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.5v5M9 14.5v5",
     send: "M12 19V5M6 11l6-6 6 6",
     stop: "M8 8h8v8H8z",

@@ -104,8 +104,9 @@ static avo_status read_adapter(const char *text, cli_adapter_spec *spec, avo_err
 static avo_status confine_files(const serve_flags *flags, serving *serving, avo_error *error) {
     sandbox_options *sandbox = &serving->sandbox;
     const server_options *server = &flags->server;
-    const char *const read[] = {serving->model_path, flags->adapter_root, server->certificate,
-                                server->certificate_key, folder_of(serving, server->keys_path)};
+    const char *const read[] = {serving->model_path, flags->adapter_root,
+                                server->certificate, server->certificate_key,
+                                server->training,    folder_of(serving, server->keys_path)};
     const char *const written[] = {
         folder_of(serving, server->access_log), folder_of(serving, flags->telemetry),
         folder_of(serving, flags->scheduler.draft_corpus), folder_of(serving, flags->trace)};
@@ -201,6 +202,9 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--draft-corpus: %s: there is no folder %s to write it to",
                            flags->scheduler.draft_corpus, kept);
+    if (server->training != NULL && file_kind_of(server->training) != FILE_FOLDER)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "--training: %s is not a folder",
+                           server->training);
     if (!flags->no_sandbox)
         AVO_TRY(confine_files(flags, serving, error));
     AVO_TRY(open_telemetry(flags, serving, error));

@@ -25,7 +25,8 @@
 #define HOST_DEFAULT  "127.0.0.1"
 #define PORT_DEFAULT  8080u
 #define EVERY_DEFAULT 10u
-#define SESSIONS      "4" /* of people who try it; KV pages are memory that training could use */
+#define SESSIONS      "4" /* for people who try it; the memory is the training's */
+#define KV_TOKENS     "8192"
 #define DRAIN_SECONDS "2"
 #define STOP_SECONDS  20.0
 #define FIRST_SOCKET  3 /* by agreement with systemd */
@@ -117,16 +118,21 @@ static avo_status start_process(train_call *call, const char *model) {
     train_server *server = &call->server;
     const char *arguments[20] = {"avocet", "serve", model};
     size_t count = 3;
-    const char *const always[] = {"--adapter-root", call->publisher.folder,
-                                  "--allow-adapter-loading", "--drain-seconds", DRAIN_SECONDS};
+    const char *const always[] = {
+        "--adapter-root",          call->publisher.folder, "--training", call->publisher.folder,
+        "--allow-adapter-loading", "--drain-seconds",      DRAIN_SECONDS};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
         arguments[count++] = always[i];
     if (call->options.engine.device != NULL) {
         arguments[count++] = "--device";
         arguments[count++] = call->options.engine.device;
     }
-    arguments[count++] = server->config != NULL ? "--config" : "--sessions";
-    arguments[count++] = server->config != NULL ? server->config : SESSIONS;
+    const char *const given[] = {"--config", server->config};
+    const char *const small[] = {"--sessions", SESSIONS, "--kv-tokens", KV_TOKENS};
+    for (size_t i = 0; i < 2 && server->config != NULL; i++)
+        arguments[count++] = given[i];
+    for (size_t i = 0; i < 4 && server->config == NULL; i++)
+        arguments[count++] = small[i];
     pid_t parent = getpid();
     fflush(NULL);
     server->process = fork();

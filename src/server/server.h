@@ -70,6 +70,7 @@ typedef struct server_options {
     uint64_t unread_bytes_max; /* answer waiting for a slow reader */
     uint32_t choices_max;      /* `n` */
 
+    const char *training;    /* folder with runs of `avocet train` for /training; NULL: none */
     const char *keys_path;   /* JSON file of keys; NULL: everybody may */
     const char *cors_origin; /* "*" or one origin; NULL: off */
     /* Without keys: names in Host besides addresses, localhost, `address` and that of cors_origin.

@@ -7,6 +7,7 @@
 #include "formats/source.h"
 #include "model/model.h"
 #include "train/output.h"
+#include "train/runs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -172,6 +173,17 @@ static avo_status read_checkpoint(train_run_state *run, arena *arena, uint64_t f
                        run->options->output, first.text);
 }
 
+static avo_status write_note(const train_run_state *run) {
+    char model[256];
+    text_view name = file_last_part(run->model->source->path);
+    snprintf(model, sizeof(model), "%.*s", (int)(name.size < 255 ? name.size : 255), name.data);
+    run_note note = {.task = train_task_name(run->settings->task),
+                     .model = model,
+                     .steps = run->steps,
+                     .batch = run->settings->batch};
+    return runs_note_write(run->options->output, &note, run->error);
+}
+
 /* Continues from a checkpoint, or begins; opens the record. */
 static avo_status begin(train_run_state *run, arena *arena) {
     const char *output = run->options->output;
@@ -201,7 +213,7 @@ static avo_status begin(train_run_state *run, arena *arena) {
     AVO_TRY(train_record_open(run->allocator, output, history, &run->record, run->error));
     run->record.best = run->state.best;
     run->record.best_step = run->state.best_step;
-    return AVO_OK;
+    return write_note(run);
 }
 
 /* ---- Steps ---- */

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import time
+import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -88,6 +89,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
                  "parent": mock.models[0] if i else None} for i, name in enumerate(mock.models)]})
         elif path == "/telemetry":
             self.send_json(mock.telemetry())
+        elif path == "/version":
+            self.send_json({"version": "0", "training": mock.training is not None})
+        elif path == "/training" and mock.training is not None:
+            run = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query).get("run")
+            mock.runs_asked += run or []
+            told = mock.training(run[0] if run else None)
+            if told is None:
+                self.send_error_text(404, f'no training run is named "{run[0]}"')
+            else:
+                self.send_json(told)
         else:
             self.send_error_text(404, "no such path")
 
@@ -168,6 +179,8 @@ class Mock:
         self.key = None
         self.answers, self.bodies, self.seen, self.running = [], [], [], []
         self.gone = self.tokens = 0
+        self.training = None  # what /training says of a run, or of None: all; None: not offered
+        self.runs_asked = []
         self.figures = None  # a function that makes the telemetry; None: from what happened here
         self.begin = time.time()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

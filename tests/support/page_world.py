@@ -27,7 +27,8 @@ class World(unittest.TestCase):
         mock.bodies.clear()
         mock.seen.clear()
         mock.models = ["avocet-tiny", "poetry", "sql-helper"]
-        mock.key = mock.figures = None
+        mock.key = mock.figures = mock.training = None
+        mock.runs_asked.clear()
         browser.open(mock.url + "/avocet.svg")
         browser.run("localStorage.clear(); sessionStorage.clear()")
         browser.requests()

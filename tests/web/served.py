@@ -177,7 +177,7 @@ class Open(Served):
         self.say("once upon a time", wait=False)
         self.browser.find("#view-dashboard").click()
         self.browser.wait("return document.querySelector('.live.good')")
-        self.assertEqual(len(self.browser.all(".card")), 11)
+        self.assertEqual(len(self.browser.all("#dashboard .card")), 12)
         self.browser.wait("return document.querySelectorAll('.bars tbody tr').length > 3")
         self.browser.wait("return /[1-9]\\d* finished/.test("
                           "document.querySelector('.about').textContent)")

@@ -46,6 +46,7 @@ struct api {
     bool room_runs; /* a thread that asks the scheduler again (api_answer.c), and for whom */
     struct answer *room_first;
     bool tracing;
+    uint32_t training;          /* helpers that read training runs */
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
 };
@@ -157,6 +158,7 @@ void endpoint_health(api *api, exchange *exchange);
 void endpoint_ready(api *api, exchange *exchange);
 void endpoint_metrics(api *api, exchange *exchange);
 void endpoint_telemetry(api *api, exchange *exchange);
+void endpoint_training(api *api, exchange *exchange);
 void endpoint_version(api *api, exchange *exchange);
 void endpoint_openapi(api *api, exchange *exchange);
 void endpoint_trace(api *api, exchange *exchange);
@@ -182,6 +184,7 @@ extern const size_t api_route_count;
 /* Parameters of routes. */
 void openapi_model_id(json_writer *w);
 void openapi_trace_seconds(json_writer *w);
+void openapi_training_run(json_writer *w);
 /* The document: complete, from the tables. */
 void openapi_write(json_writer *w, const api *api);
 

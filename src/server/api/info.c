@@ -148,6 +148,7 @@ void endpoint_version(api *api, exchange *exchange) {
     json_member_u64(&w, "context", api->context);
     json_member_string(&w, "tools", chat_format_name(api->format));
     json_member_boolean(&w, "chat", avo_chat_check(api->model, NULL) == AVO_OK);
+    json_member_boolean(&w, "training", options->training != NULL);
     json_member_object_begin(&w, "limits");
     json_member_u64(&w, "body_bytes", options->body_bytes_max);
     json_member_u64(&w, "connections", options->connections_max);

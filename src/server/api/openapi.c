@@ -145,12 +145,13 @@ static const schema_member components[] = {
                           {"steps", INTEGER}, {"still_seconds", NUMBER}, {"waiting", INTEGER}),
                       .required = "status", .types = "object")},
     {"Version",
-     SCHEMA(.members = SCHEMA_MEMBERS({"architecture", STRING}, {"chat", SCHEMA_OF("boolean")},
-                                      {"context", INTEGER}, {"digest", STRING}, {"isa", STRING},
-                                      {"limits", OBJECT}, {"model", STRING},
-                                      {"tools", STRING_OR_NULL}, {"version", STRING}),
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"architecture", STRING}, {"chat", SCHEMA_OF("boolean")}, {"context", INTEGER},
+                {"digest", STRING}, {"isa", STRING}, {"limits", OBJECT}, {"model", STRING},
+                {"tools", STRING_OR_NULL}, {"training", SCHEMA_OF("boolean")}, {"version", STRING}),
             .required = "version,model", .types = "object")},
     {"Telemetry", OBJECT},
+    {"Training", OBJECT},
     {"Trace", SCHEMA_OF("object,array")},
     {"Document", OBJECT},
 };
@@ -269,6 +270,14 @@ void openapi_model_id(json_writer *w) {
     json_member_boolean(w, "required", true);
     json_key(w, "schema");
     schema_write(w, &id);
+    json_end(w);
+}
+
+void openapi_training_run(json_writer *w) {
+    parameter_begin(w, "run", "query", "a run of the list; without it the list is returned");
+    json_member_object_begin(w, "schema");
+    json_member_string(w, "type", "string");
+    json_end(w);
     json_end(w);
 }
 
