@@ -157,7 +157,7 @@ void attention_head(const attention_plan *plan, uint32_t kv) {
     attention_unit unit = {.unit = kv};
     open_desk(plan, &desk);
     (void)attention_next_tile(plan, &unit.tile);
-    attention_position_unit(plan, &unit);
+    attention_position_unit(plan, NULL, &unit);
     attend_unit(plan, &unit, &desk);
 }
 
@@ -169,7 +169,7 @@ static void unit_items(const step_view *step, const phase_entry *at, team_items 
     while (team_take(items, &item)) {
         attention_unit unit = attention_unit_at(&plan, item);
         if (plan.fused)
-            attention_position_unit(&plan, &unit);
+            attention_position_unit(&plan, at, &unit);
         attend_unit(&plan, &unit, &desk);
     }
 }
@@ -257,6 +257,7 @@ void fast_add_attention(phase_list *list, bool positioned) {
     list->span = SPAN_ATTENTION;
     if (!plan.split) {
         phase_list_add(list, PLACE_NONE, unit_items, attention_units(&plan));
+        phase_list_count(list, attention_position_counts(&plan));
         return;
     }
     phase_list_add(list, PLACE_NONE, split_items, attention_splits(&plan));

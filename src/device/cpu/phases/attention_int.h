@@ -5,7 +5,9 @@
  * changes a bit: a row's splits lie at fixed positions and are joined in order (attention.h).
  *
  *   fused    every session is one tile: a (tile, KV head) unit is an item, from the rotation of K
- *            and V to the result, and no phase lies in between
+ *            and V to the result, and no phase lies in between.
+ *            With few rows tokens of one session may be several tiles, so that all workers have as
+ *            much to do; then whoever is first at a KV head writes K and V of all of them (once)
  *   split    few units for the workers, long timelines: splits of one unit are items, states lie in
  *            the shared scratch and are joined in a phase of its own (one row: by the worker that
  *            computes a unit's last split)
@@ -30,6 +32,7 @@ typedef struct attention_plan {
     uint32_t units;      /* per tile: KV heads × parts of their groups */
     uint32_t tile_tokens;
     bool fused, split;
+    bool once; /* fused, but several units write K and V of one KV head: the first of them does */
 } attention_plan;
 
 /* Tokens [first, first + tokens) of the batch; pages and splits that any of them sees. */
@@ -73,7 +76,10 @@ attention_unit attention_split_at(const attention_plan *plan, size_t item);
 void attention_head(const attention_plan *plan, uint32_t kv);
 /* Writes K and V of one KV head of a row. */
 void attention_position(const attention_plan *plan, uint32_t row, uint32_t kv);
-void attention_position_unit(const attention_plan *plan, const attention_unit *unit);
+void attention_position_unit(const attention_plan *plan, const phase_entry *at,
+                             const attention_unit *unit);
+/* Counters that this takes. */
+size_t attention_position_counts(const attention_plan *plan);
 
 /* Normed and rotated in place, as attention wants it. */
 void attention_position_head(const attention_plan *plan, const norm_view *norm,

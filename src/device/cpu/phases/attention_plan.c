@@ -5,6 +5,9 @@
 #define ITEMS_PER_WORKER_ENOUGH 16 /* more units than this each balance well without splits */
 #define EVEN_UNITS              4  /* of every worker: the rest of a division weighs little */
 #define TILE_ROWS_MIN           32 /* tiles are not cut smaller than this for balance */
+#define ONCE_ROWS               16 /* most and fewest tokens of a session in several tiles */
+#define ONCE_ROWS_MIN           3
+#define ONCE_WORKERS            4
 #define SPLITS_HELD_MIN         64 /* of one head, so that some short sessions may be split too */
 
 /* ---- Scratch: shared states, then each worker's own ---- */
@@ -130,7 +133,10 @@ size_t attention_units(const attention_plan *plan) {
 
 attention_unit attention_unit_at(const attention_plan *plan, size_t item) {
     attention_unit found = {0};
-    size_t index = unit_of_item(plan, item, attention_units(plan));
+    size_t units = attention_units(plan), tiles = units / plan->units;
+    /* With tiles of one session, those of a KV head side by side: K and V stay with one worker. */
+    size_t index =
+        plan->once ? item % tiles * plan->units + item / tiles : unit_of_item(plan, item, units);
     for (size_t i = 0; i <= index / plan->units; i++)
         (void)attention_next_tile(plan, &found.tile);
     found.unit = (uint32_t)(index % plan->units);
@@ -178,6 +184,25 @@ static plan_sum sum_tiles(attention_plan *plan, uint32_t rows) {
     return sum;
 }
 
+static bool even_units(const attention_plan *plan, const plan_sum *sum) {
+    return sum->items % plan->workers == 0 || sum->items >= EVEN_UNITS * plan->workers;
+}
+
+/* Few rows: tiles with fewer tokens, so that all workers have as many units; false: there are none.
+ */
+static bool cut_even(attention_plan *plan, plan_sum *sum) {
+    uint32_t tokens = plan->step->batch->rows;
+    for (uint32_t tiles = 2; tiles <= plan->workers; tiles++) {
+        plan_sum cut = sum_tiles(plan, (tokens + tiles - 1) / tiles * plan->unit_heads);
+        if (!even_units(plan, &cut))
+            continue;
+        *sum = cut;
+        return true;
+    }
+    *sum = sum_tiles(plan, ATTEND_ROWS_MAX);
+    return false;
+}
+
 attention_plan attention_plan_make(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     attention_plan plan = {.step = step,
@@ -195,9 +220,13 @@ attention_plan attention_plan_make(const step_view *step, uint32_t number, uint3
     plan_sum sum = sum_tiles(&plan, rows);
     while (!sum.whole && sum.items < enough && rows > TILE_ROWS_MIN)
         sum = sum_tiles(&plan, rows /= 2);
-    bool even = sum.items % plan.workers == 0 || sum.items >= EVEN_UNITS * plan.workers;
+    bool even = even_units(&plan, &sum);
+    if (!even && parts == 1 && sum.splits == 1 && plan.workers <= ONCE_WORKERS &&
+        step->batch->segments == 1 && step->batch->rows <= ONCE_ROWS &&
+        step->batch->rows >= ONCE_ROWS_MIN)
+        even = plan.once = cut_even(&plan, &sum);
     plan.split = !even && sum.splits > 1 && sum.items < enough &&
                  sum.states <= (size_t)splits_held(step->scratch->context_max) * layer->heads;
-    plan.fused = parts == 1 && sum.whole && !plan.split;
+    plan.fused = parts == 1 && (sum.whole || plan.once) && !plan.split;
     return plan;
 }

@@ -45,8 +45,21 @@ void attention_position(const attention_plan *plan, uint32_t row, uint32_t kv) {
                         position % KV_PAGE_TOKENS, key, value);
 }
 
-void attention_position_unit(const attention_plan *plan, const attention_unit *unit) {
-    const attention_tile *tile = &unit->tile;
-    for (uint32_t row = tile->first; row < tile->first + tile->tokens; row++)
-        attention_position(plan, row, attention_unit_heads(plan, unit->unit).kv);
+size_t attention_position_counts(const attention_plan *plan) {
+    return plan->once ? (size_t)plan->step->batch->segments * plan->layer->kv_heads : 0;
+}
+
+void attention_position_unit(const attention_plan *plan, const phase_entry *at,
+                             const attention_unit *unit) {
+    const batch_segment *segment = &plan->step->batch->segment[unit->tile.segment];
+    uint32_t kv = attention_unit_heads(plan, unit->unit).kv;
+    uint32_t which = unit->tile.segment * plan->layer->kv_heads + kv;
+    if (plan->once && !phase_claim(at, which)) {
+        phase_await(at, which);
+        return;
+    }
+    for (uint32_t row = segment->first; row < segment->first + segment->rows; row++)
+        attention_position(plan, row, kv);
+    if (plan->once)
+        phase_finish(at, which);
 }

@@ -11,7 +11,8 @@ static const norm_view fast_no_norm = {.kind = NORM_NONE};
 
 /* ---- Scratch ---- */
 
-/* Few enough numbers that every worker prepares them for itself: cheaper than a phase. */
+/* Few enough numbers that every worker of a large team prepares them for itself: cheaper than a
+ * phase. */
 #define ALONE_NUMBERS 8192
 #define ALONE_ROWS    8
 
@@ -75,6 +76,7 @@ typedef struct fast_operand {
     fast_site site;
     unsigned forms;   /* that the base's matrices read (bits) */
     bool alone;       /* so few rows that every worker prepares all of them for itself */
+    bool together;    /* workers share the rows out at the begin of the phase that reads them */
     bool ready;       /* the phase before has prepared them, as `input` has it */
     fast_input input; /* where ready */
 } fast_operand;
@@ -83,9 +85,13 @@ void fast_operand_make(const step_view *step, phase_place place, uint32_t layer,
 /* The phases before the products at a place: preparing rows, where workers do not do it for
  * themselves, and A·x of adapters. */
 void fast_add_input(phase_list *list, phase_place place);
-/* The input as this worker's products read it. */
-fast_input fast_take_input(const step_view *step, const fast_worker *own,
+/* The input as this worker's products read it; `at`: the phase, of which fast_take_counts was
+ * asked.
+ */
+fast_input fast_take_input(const step_view *step, const phase_entry *at, const fast_worker *own,
                            const fast_operand *operand);
+/* Counters for the phase that was added last, whose input is that of a place. */
+void fast_take_counts(phase_list *list, phase_place place);
 
 /* Bit of the form that a matrix reads; 0 for an absent one. */
 unsigned fast_form_of(const linear_view *linear);

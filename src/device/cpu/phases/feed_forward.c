@@ -151,7 +151,7 @@ static void gated_items(const step_view *step, const phase_entry *at, team_items
     fast_worker own = fast_worker_of(step, items->worker);
     fast_operand operand;
     fast_operand_make(step, at->place, at->layer, &operand);
-    fast_input input = fast_take_input(step, &own, &operand);
+    fast_input input = fast_take_input(step, at, &own, &operand);
     fast_site down = {at->layer, 1, {ADAPTER_DOWN}};
     fast_panels panels;
     gated_input gated = gated_of(step, at->layer, &down, &panels);
@@ -169,6 +169,7 @@ void fast_add_gated(phase_list *list) {
     fast_add_input(list, PLACE_GATE_UP);
     phase_list_add(list, PLACE_GATE_UP, gated_items,
                    fast_cut_make(step, step->batch->rows, &panels).items);
+    fast_take_counts(list, PLACE_GATE_UP);
 }
 
 bool fast_gated_input(const step_view *step, uint32_t number, const fast_site *site,

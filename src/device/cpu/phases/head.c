@@ -119,7 +119,7 @@ static void project_items(const step_view *step, const phase_entry *at, team_ite
     fast_worker own = fast_worker_of(step, items->worker);
     fast_operand operand;
     fast_operand_make(step, at->place, 0, &operand);
-    fast_input input = fast_take_input(step, &own, &operand);
+    fast_input input = fast_take_input(step, at, &own, &operand);
     fast_product project;
     project_product(step, &project);
     fast_products(step, &own, &input, &project, 1, items);
@@ -129,7 +129,7 @@ static void chunk_items(const step_view *step, const phase_entry *at, team_items
     fast_worker own = fast_worker_of(step, items->worker);
     fast_operand operand;
     fast_operand_make(step, at->place, 0, &operand);
-    fast_input input = fast_take_input(step, &own, &operand);
+    fast_input input = fast_take_input(step, at, &own, &operand);
     uint32_t chunk;
     while (team_take(items, &chunk)) {
         head_chunk(step, &own, &input, chunk);

@@ -72,7 +72,7 @@ static void head_items(const step_view *step, const phase_entry *at, team_items 
     fast_worker own = fast_worker_of(step, items->worker);
     fast_operand operand;
     fast_operand_make(step, at->place, at->layer, &operand);
-    fast_input input = fast_take_input(step, &own, &operand);
+    fast_input input = fast_take_input(step, at, &own, &operand);
     fast_product products[3];
     fast_query_key_value(step, layer, products);
     const attention_plan plan = attention_plan_make(step, at->layer, items->worker);

@@ -34,7 +34,7 @@ static void query_key_value_items(const step_view *step, const phase_entry *at, 
     fast_worker own = fast_worker_of(step, items->worker);
     fast_operand operand;
     fast_operand_make(step, at->place, at->layer, &operand);
-    fast_input input = fast_take_input(step, &own, &operand);
+    fast_input input = fast_take_input(step, at, &own, &operand);
     fast_product products[3];
     fast_query_key_value(step, &step->model->layer[at->layer], products);
     fast_products(step, &own, &input, products, 3, items);
@@ -86,7 +86,7 @@ static void joining_items(const step_view *step, const phase_entry *at, team_ite
     residual_join join = join_of(step, at->place, at->layer);
     fast_operand operand;
     fast_operand_make(step, at->place, at->layer, &operand);
-    fast_input input = fast_take_input(step, &own, &operand);
+    fast_input input = fast_take_input(step, at, &own, &operand);
     fast_product product = joining_product(step, &join);
     fast_products(step, &own, &input, &product, 1, items);
 }
@@ -128,6 +128,7 @@ static void add_joining(phase_list *list, phase_place place) {
     fast_add_input(list, place);
     phase_list_add(list, place, joining_items,
                    fast_products_items(step, step->batch->rows, &product, 1));
+    fast_take_counts(list, place);
     if (!join.plain)
         phase_list_add(list, place, finish_items, fast_row_items(step->batch->rows));
 }
@@ -187,6 +188,7 @@ static void add_query_key_value(phase_list *list) {
     fast_add_input(list, PLACE_QUERY_KEY_VALUE);
     phase_list_add(list, PLACE_QUERY_KEY_VALUE, query_key_value_items,
                    fast_products_items(step, step->batch->rows, products, 3));
+    fast_take_counts(list, PLACE_QUERY_KEY_VALUE);
 }
 
 static void add_layer(phase_list *list) {

@@ -2,6 +2,9 @@
  * behind ask for. */
 #include "device/cpu/phases/fast_int.h"
 
+#define TOGETHER_ROWS    16
+#define TOGETHER_WORKERS 4
+
 unsigned fast_form_of(const linear_view *linear) {
     return linear->weight.data == NULL ? 0 : 1u << panels_form(linear->weight.type);
 }
@@ -70,6 +73,15 @@ static bool prepared_alone(const fast_rows *rows, uint32_t workers) {
     return rows->rows == 1 || (rows->rows <= ALONE_ROWS && (size_t)rows->rows * rows->k <= most);
 }
 
+/* Few rows and workers: they share the rows out without a phase for it. One row is not worth that.
+ * The head's phase has another use for its counters. */
+static bool prepared_together(const step_view *step, phase_place place, const fast_rows *rows) {
+    uint32_t workers = team_size(step->team);
+    return workers > 1 && workers <= TOGETHER_WORKERS && rows->rows > 1 &&
+           rows->rows <= TOGETHER_ROWS && step->batch->runs == 0 && place != PLACE_HEAD &&
+           place != PLACE_HEAD_PROJECT;
+}
+
 void fast_operand_make(const step_view *step, phase_place place, uint32_t layer,
                        fast_operand *out) {
     *out = (fast_operand){.rows = {.x = step->scratch->hidden,
@@ -97,7 +109,8 @@ void fast_operand_make(const step_view *step, phase_place place, uint32_t layer,
         break;
     }
     out->rows.stride = out->rows.k;
-    out->alone = prepared_alone(&out->rows, team_size(step->team));
+    out->together = !out->ready && prepared_together(step, place, &out->rows);
+    out->alone = !out->together && prepared_alone(&out->rows, team_size(step->team));
 }
 
 /* ---- Preparing ---- */
@@ -146,7 +159,7 @@ static fast_input lay_input(const step_view *step, const fast_worker *own,
 }
 
 /* The same, and prepared where every worker does that for itself. */
-static fast_input read_input(const step_view *step, const fast_worker *own,
+static fast_input read_alone(const step_view *step, const fast_worker *own,
                              const fast_operand *operand) {
     fast_input input = lay_input(step, own, operand);
     if (operand->alone && !operand->ready)
@@ -155,9 +168,39 @@ static fast_input read_input(const step_view *step, const fast_worker *own,
     return input;
 }
 
-fast_input fast_take_input(const step_view *step, const fast_worker *own,
+/* The same, each block of rows by the worker that comes first to it, and each worker first to its
+ * own: so all do it at the same time, and none does it twice. */
+static fast_input read_together(const step_view *step, const phase_entry *at,
+                                const fast_worker *own, const fast_operand *operand) {
+    fast_input input = lay_input(step, own, operand);
+    uint32_t blocks = at->counts;
+    for (uint32_t i = 0; i < blocks; i++) {
+        uint32_t block = (own->index + i) % blocks;
+        if (!phase_claim(at, block))
+            continue;
+        size_t row, end;
+        team_share(operand->rows.rows, block, blocks, &row, &end);
+        for (; row < end; row++)
+            prepare_row(step, own, operand, &input, (uint32_t)row);
+        phase_finish(at, block);
+    }
+    for (uint32_t block = 0; block < blocks; block++)
+        phase_await(at, block);
+    return input;
+}
+
+void fast_take_counts(phase_list *list, phase_place place) {
+    fast_operand operand;
+    fast_operand_make(list->step, place, list->layer, &operand);
+    uint32_t workers = team_size(list->step->team), rows = operand.rows.rows;
+    if (operand.together)
+        phase_list_count(list, workers < rows ? workers : rows);
+}
+
+fast_input fast_take_input(const step_view *step, const phase_entry *at, const fast_worker *own,
                            const fast_operand *operand) {
-    fast_input input = read_input(step, own, operand);
+    fast_input input =
+        operand->together ? read_together(step, at, own, operand) : read_alone(step, own, operand);
     if (input.site != NULL)
         fast_adapt_input(step, own, &input);
     return input;
@@ -178,7 +221,7 @@ static void adapt_items(const step_view *step, const phase_entry *at, team_items
     fast_worker own = fast_worker_of(step, items->worker);
     fast_operand operand;
     fast_operand_make(step, at->place, at->layer, &operand);
-    fast_input input = read_input(step, &own, &operand);
+    fast_input input = read_alone(step, &own, &operand);
     uint32_t item;
     while (team_take(items, &item))
         fast_adapt_item(step, &own, &input, item);
@@ -188,7 +231,7 @@ void fast_add_input(phase_list *list, phase_place place) {
     const step_view *step = list->step;
     fast_operand operand;
     fast_operand_make(step, place, list->layer, &operand);
-    if (!operand.alone && !operand.ready)
+    if (!operand.alone && !operand.together && !operand.ready)
         phase_list_add(list, place, prepare_items, fast_row_items(operand.rows.rows));
     unsigned ignored = 0;
     if (step->batch->runs > 0 && fast_site_adapted(step, &operand.site, &ignored))

@@ -3,8 +3,12 @@
 #include "device/cpu/phases/program.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 
 #include <assert.h>
+#include <sched.h>
+
+#define AWAIT_SPINS 4096 /* before the processor is offered to others */
 
 uint64_t step_clock(const step_view *step) {
     return step->telemetry == NULL ? 0 : clock_now_ns();
@@ -82,6 +86,16 @@ void phase_list_count(phase_list *list, size_t counts) {
     for (size_t i = 0; i < counts; i++)
         atomic_init(&entry->count[i], 0);
     list->counted += (uint32_t)counts;
+}
+
+void phase_await(const phase_entry *at, uint32_t which) {
+    for (uint32_t spins = 0; atomic_load_explicit(&at->count[which], memory_order_acquire) != 2;
+         spins++) {
+        if (spins < AWAIT_SPINS)
+            cpu_pause();
+        else
+            sched_yield();
+    }
 }
 
 void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count) {

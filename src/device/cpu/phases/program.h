@@ -68,6 +68,19 @@ void phase_list_count(phase_list *list, size_t counts);
 static inline bool phase_last(const phase_entry *at, uint32_t which, uint32_t items) {
     return atomic_fetch_add_explicit(&at->count[which], 1, memory_order_acq_rel) + 1 == items;
 }
+/* Work inside a phase that several items need and one worker does, counters of the entry again:
+ * whoever is first does it between phase_claim (true) and phase_finish; the others wait. As at the
+ * end of a phase, only a worker that is stopped within such work delays them. */
+static inline bool phase_claim(const phase_entry *at, uint32_t which) {
+    unsigned none = 0;
+    return atomic_load_explicit(&at->count[which], memory_order_relaxed) == 0 &&
+           atomic_compare_exchange_strong_explicit(&at->count[which], &none, 1,
+                                                   memory_order_relaxed, memory_order_relaxed);
+}
+static inline void phase_finish(const phase_entry *at, uint32_t which) {
+    atomic_store_explicit(&at->count[which], 2, memory_order_release);
+}
+void phase_await(const phase_entry *at, uint32_t which);
 /* Adds phases [first, first + count) once more, for the list's layer. */
 void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count);
 void phase_list_run(phase_list *list);
