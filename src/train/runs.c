@@ -2,6 +2,7 @@
 #include "train/runs.h"
 
 #include "base/file.h"
+#include "base/json_file.h"
 #include "base/utf8.h"
 #include "train/history.h"
 
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 #define METRICS_FILE   "metrics.jsonl"
-#define NOTE_FILE      "run.json"
+#define NOTE_FILE      "run_info.json"
 #define NOTE_BYTES_MAX ((size_t)64 << 10)
 #define GLANCE_BYTES   ((size_t)64 << 10) /* of the end, for the list */
 #define ENTRIES_MAX    10000u             /* of a folder that are looked at */
@@ -104,7 +105,7 @@ static void copy_count(const json_value *root, const char *key, json_writer *w, 
         *count = (uint64_t)value->integer;
 }
 
-/* What run.json says; a run without one, or with another's, has no such members. */
+/* What run_info.json says; a run without one, or with another's, has no such members. */
 static avo_status write_note(int folder, json_writer *w, run_facts *facts, avo_error *error) {
     struct stat state;
     json_value root;
@@ -313,7 +314,7 @@ avo_status runs_list(const char *folder, json_writer *w, avo_error *error) {
     return status;
 }
 
-/* ---- run.json ---- */
+/* ---- run_info.json ---- */
 
 avo_status runs_note_write(const char *folder, const run_note *note, avo_error *error) {
     char path[4200];
@@ -327,11 +328,7 @@ avo_status runs_note_write(const char *folder, const run_note *note, avo_error *
     json_member_u64(&w, "steps", note->steps);
     json_member_u64(&w, "batch", note->batch);
     json_end(&w);
-    avo_status status = json_writer_status(&w);
-    AVO_THEN(status, buffer_append(&text, "\n", 1));
-    if (status != AVO_OK)
-        status = status_fail(error, status, "%s: %s", path, avo_status_text(status));
-    AVO_THEN(status, file_write(path, text.data, text.size, error));
+    avo_status status = json_file_write(&w, path, error);
     buffer_free(&text);
     return status;
 }

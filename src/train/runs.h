@@ -10,7 +10,7 @@
 #define RUNS_BYTES_MAX  ((size_t)8 << 20)  /* of metrics.jsonl: its end */
 #define RUNS_OUTPUT_MAX ((size_t)16 << 20) /* more than any answer needs */
 
-/* run.json: what a run is, for who reads its metrics while it goes on. */
+/* run_info.json: what a run is, for who reads its metrics while it goes on. */
 typedef struct run_note {
     const char *task, *model;
     uint64_t steps, batch;
