@@ -1,15 +1,14 @@
-/* device/cuda: the arithmetic that kernels share with the processor against quant/ and plain C, and
- * whole models against a CPU device, to the bit. On the emulated card, or on the one that
- * AVO_TEST_CUDA names ("cuda"). Failures of the driver fail what needed the call, nothing else. */
+/* device/cuda: whole models against a CPU device, to the bit (device/cuda_arithmetic.c: numbers). On
+ * the emulated card, or on the one that AVO_TEST_CUDA names ("cuda"). Failures of the driver fail what
+ * needed the call, nothing else. AVO_TEST_CUDA_MODELS: the named files alone, in the named ways
+ * (tools/cuda_check). */
 #include "support/support.h"
 
-#include "base/random.h"
 #include "device/cuda/cuda.h"
 #include "device/test/cuda_emulated.h"
 #include "pack/pack.h"
 #include "support/models.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,125 +18,13 @@ static const char *card(void) {
     return wanted != NULL ? wanted : "cuda-emulated";
 }
 
-/* ---- Arithmetic ---- */
-
-static void fill(uint8_t *out, size_t bytes, uint64_t stream) {
-    for (size_t i = 0; i < bytes; i += sizeof(random_block)) {
-        random_block block = random_at(31, stream, i);
-        memcpy(out + i, &block, bytes - i < sizeof(block) ? bytes - i : sizeof(block));
-    }
-}
-
-static void assert_same_float(float a, float b) {
-    if (!(a != a && b != b))
-        assert_memory_equal(&a, &b, sizeof(a));
-}
-
-static void check_unit(quant_type type, const uint8_t *panel, uint32_t k, uint32_t unit) {
-    exact_shape shape;
-    panel_unit all;
-    assert_true(cuda_shape_of(type, &shape));
-    panel_unit_read(type, panel, k, unit, &all);
-    uint32_t lines = type == QUANT_Q8R ? (k + 15) / 16 * 4 : (k + 3) / 4;
-    for (uint32_t lane = 0; lane < QUANT_PANEL_ROWS; lane++) {
-        exact_unit own;
-        exact_unit_read(&shape, panel, lines, unit, lane, &own);
-        for (uint32_t i = 0; i < PANEL_UNIT && unit * PANEL_UNIT + i < k; i++)
-            assert_int_equal((int8_t)(own.word[i / 4] >> i % 4 * 8), all.number[i][lane]);
-        for (int half = 0; half < 2; half++) {
-            assert_same_float(own.scale[half], all.scale[half][lane]);
-            if (shape.minimum)
-                assert_same_float(own.minimum[half], all.minimum[half][lane]);
-        }
-    }
-    assert_int_equal(shape.minimum, panels_minimum(type));
-    assert_int_equal(shape.halves, panels_sub_blocks(type));
-}
-
-static void units_are_read_as_everywhere(void **state) {
-    (void)state;
-    static const quant_type types[] = {
-        QUANT_Q8C,   QUANT_Q8R,   QUANT_Q8_0, QUANT_Q8B,  QUANT_Q4_0,   QUANT_Q4_1,
-        QUANT_Q4B64, QUANT_Q4M64, QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL, QUANT_MXFP4,
-        QUANT_Q4_K,  QUANT_Q5_K,  QUANT_Q6_K, QUANT_Q3_K, QUANT_Q2_K,   QUANT_IQ4_XS};
-    static const uint32_t lengths[] = {1, 20, 32, 100, 256, 512};
-    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
-        for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
-            uint64_t bytes;
-            uint32_t k = lengths[n];
-            if (!panels_bytes(types[t], k, &bytes))
-                continue;
-            uint8_t *panel = aligned_alloc(64, (size_t)bytes);
-            assert_non_null(panel);
-            fill(panel, (size_t)bytes, t * 100 + n);
-            for (uint32_t unit = 0; unit * PANEL_UNIT < k; unit++)
-                check_unit(types[t], panel, k, unit);
-            free(panel);
-        }
-    /* Every type of panels has a kernel. */
-    for (uint32_t type = 0; type < 256; type++)
-        if (quant_info_of(type) != NULL && panels_known((quant_type)type))
-            assert_int_not_equal(cuda_linear_kernel((quant_type)type), CUDA_KERNELS);
-}
-
-static void q4r_sums_are_exact(void **state) {
-    (void)state;
-    static const uint32_t lengths[] = {16, 112, 128, 144, 256, 400, 512};
-    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
-        uint64_t bytes;
-        uint32_t k = lengths[n];
-        _Alignas(16) int8_t x[512];
-        _Alignas(16) int32_t sums[32] = {0};
-        assert_true(panels_bytes(QUANT_Q4R, k, &bytes));
-        uint8_t *panel = aligned_alloc(64, (size_t)bytes);
-        assert_non_null(panel);
-        fill(panel, (size_t)bytes, n);
-        fill((uint8_t *)x, sizeof(x), 77 + n);
-        for (uint32_t i = 0; i < 512; i++)
-            sums[i / 16] += x[i];
-        for (uint32_t lane = 0; lane < 16; lane++)
-            for (uint32_t begin = 0; begin < k; begin += 256) {
-                uint32_t left = k - begin < 256 ? k - begin : 256;
-                int32_t wanted = 0;
-                for (uint32_t i = 0; i < left; i++) {
-                    panel_unit unit;
-                    panel_unit_read(QUANT_Q4R, panel, k, (begin + i) / 32, &unit);
-                    wanted += unit.number[i % 32][lane] * x[begin + i];
-                }
-                const uint8_t *super = panel + begin / 256 * EXACT_Q4R_SUPER_LINES * EXACT_LINE;
-                assert_int_equal(
-                    exact_q4r_sum(super, (left + 15) / 16, lane, x + begin, sums + begin / 16),
-                    wanted);
-            }
-        free(panel);
-    }
-}
-
-static void numbers_are_those_of_quant(void **state) {
-    (void)state;
-    for (uint32_t i = 0; i < 65536; i++) {
-        assert_same_float(exact_from_half((uint16_t)i), quant_f16_to_f32((uint16_t)i));
-        assert_same_float(exact_from_brain((uint16_t)i), quant_bf16_to_f32((uint16_t)i));
-    }
-    for (uint32_t i = 0; i < 256; i++)
-        assert_same_float(exact_from_e4m3((uint8_t)i), quant_f8_e4m3_to_f32((uint8_t)i));
-    for (uint32_t i = 0; i < 100000; i++) {
-        random_block block = random_at(5, 5, i);
-        float x =
-            exact_float(i % 2 == 0 ? block.words[0] : (block.words[0] & 0x8fffffffu) + (56u << 24));
-        assert_int_equal(exact_to_half(x), quant_f32_to_f16(x));
-        assert_int_equal(exact_to_brain(x), quant_f32_to_bf16(x));
-        if (x == x)
-            assert_int_equal(exact_to_e4m3(x), kv_fp8_encode(x));
-    }
-}
-
 /* ---- Whole models ---- */
 
 typedef struct model_case {
     const char *path;
     const char *kv;
-    uint32_t rows; /* of a step, at most */
+    uint32_t rows;   /* of a step, at most */
+    const char *way; /* NULL: the usual one; else it alone */
 } model_case;
 
 static avo_engine *open_engine(avo_model *model, const model_case *given, const char *device,
@@ -214,8 +101,11 @@ static void check_case(const model_case *given, uint32_t count) {
     avo_model_describe(model, &info);
     static const char *const cpu = "cpu";
     float *wanted = compute_both(model, given, cpu, cpu, count, info.vocabulary);
-    const char *pairs[][2] = {{card(), card()}, {cpu, card()}, {card(), cpu}};
-    for (size_t i = 0; i < 3; i++) {
+    char own[128];
+    snprintf(own, sizeof(own), "%s%s%s", card(), given->way != NULL ? ":" : "",
+             given->way != NULL ? given->way : "");
+    const char *pairs[][2] = {{own, own}, {cpu, own}, {own, cpu}};
+    for (size_t i = 0; i < (given->way != NULL ? 1 : 3); i++) {
         float *found = compute_both(model, given, pairs[i][0], pairs[i][1], count, info.vocabulary);
         if (memcmp(wanted, found, (size_t)count * info.vocabulary * sizeof(float)) != 0)
             fail_msg("%s with %s pages, %s then %s: other bits", given->path, given->kv,
@@ -233,7 +123,7 @@ static void every_architecture_has_the_bits_of_the_processor(void **state) {
         char name[256], path[512];
         snprintf(name, sizeof(name), "models/%s", fixture_names[i].name);
         snprintf(path, sizeof(path), "%s", test_fixture_path(name));
-        model_case given = {path, kv[i % 5], 40};
+        model_case given = {path, kv[i % 5], 40, NULL};
         check_case(&given, 44);
         given.kv = kv[(i + 1) % 5];
         given.rows = 7;
@@ -251,7 +141,7 @@ static void every_type_has_the_bits_of_the_processor(void **state) {
         avo_error error = {0};
         assert_ok_error(
             pack_file(test_fixture_path("models/qwen2"), path, &options, &report, &error), &error);
-        model_case given = {path, "f16", 9};
+        model_case given = {path, "f16", 9, NULL};
         check_case(&given, 40);
     }
 }
@@ -272,8 +162,10 @@ static void few_rows_have_the_bits_of_the_processor(void **state) {
             avo_error error = {0};
             snprintf(name, sizeof(name), "%s", test_fixture_path(names[i]));
             assert_ok_error(pack_file(name, path, &options, &report, &error), &error);
-            model_case given = {path, i % 2 == 0 ? "f16" : "int8", 1 + (uint32_t)(i + t) % 4};
+            model_case given = {path, i % 2 == 0 ? "f16" : "int8", 1 + (uint32_t)(i + t) % 4, NULL};
             check_case(&given, 24);
+            given.way = "walk=1";
+            check_case(&given, 10);
         }
 }
 
@@ -288,7 +180,9 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
         pack_report report;
         avo_error error = {0};
         assert_ok_error(pack_random("short", 1, path, &options, &report, &error), &error);
-        model_case given = {path, "f16", 1 + (uint32_t)t};
+        model_case given = {path, "f16", 1 + (uint32_t)t, NULL};
+        check_case(&given, 4);
+        given.way = "walk=1:whole=8";
         check_case(&given, 4);
     }
 }
@@ -296,8 +190,23 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
 /* Every way to compute a step. */
 static void every_way_has_the_same_bits(void **state) {
     (void)state;
-    static const char *const ways[] = {"rung=1", "graph=0", "early=0", "ahead=0",
-                                       "pair=0", "wide=1",  "attend=1"};
+    static const char *const ways[] = {"rung=1",
+                                       "graph=0",
+                                       "early=0",
+                                       "ahead=0",
+                                       "pair=0",
+                                       "next=1",
+                                       "wide=1",
+                                       "wide=1:whole=1",
+                                       "wide=1:whole=8",
+                                       "attend=1",
+                                       "walk=1",
+                                       "walk=2:depth=1",
+                                       "walk=1:depth=3:whole=1",
+                                       "walk=1:early=0:graph=0",
+                                       "processors=1:walk=1",
+                                       "processors=1:walk=1:depth=2:whole=16",
+                                       "wide=1:lines=600"};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     pack_options options = {.type = PACK_Q4, .threads = 2};
@@ -309,10 +218,12 @@ static void every_way_has_the_same_bits(void **state) {
                     &error);
     assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
     avo_model_describe(model, &info);
-    model_case given = {path, "f16", 1};
+    model_case given = {path, "f16", 1, NULL};
     float *wanted = compute_both(model, &given, "cpu", "cpu", 20, info.vocabulary);
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         char name[64];
+        if (strncmp(ways[i], "processors", 10) == 0 && strcmp(card(), "cuda-emulated") != 0)
+            continue;
         snprintf(name, sizeof(name), "%s:%s", card(), ways[i]);
         float *found = compute_both(model, &given, name, name, 20, info.vocabulary);
         if (memcmp(wanted, found, 20 * (size_t)info.vocabulary * sizeof(float)) != 0)
@@ -323,6 +234,62 @@ static void every_way_has_the_same_bits(void **state) {
     avo_model_close(model);
 }
 
+/* ---- Models and ways that the caller names ---- */
+
+#define NAMED_TOKENS 24
+
+static void compare_named(avo_model *model, const char *path, const char *way, const float *wanted,
+                          uint32_t vocabulary, uint32_t *others) {
+    for (uint32_t rows = 1; rows <= 3; rows += 2) {
+        char name[256];
+        model_case given = {path, "f16", rows, NULL};
+        snprintf(name, sizeof(name), "%s%s%s", card(), strcmp(way, "-") == 0 ? "" : ":",
+                 strcmp(way, "-") == 0 ? "" : way);
+        float *found = compute_both(model, &given, name, name, NAMED_TOKENS, vocabulary);
+        uint32_t token = 0;
+        while (token < NAMED_TOKENS &&
+               memcmp(wanted + (size_t)token * vocabulary, found + (size_t)token * vocabulary,
+                      vocabulary * sizeof(float)) == 0)
+            token++;
+        printf("%s, %s, steps of %u: %s", path, way, rows,
+               token == NAMED_TOKENS ? "the processor's bits\n" : "OTHER BITS");
+        if (token < NAMED_TOKENS) {
+            printf(" from token %u\n", token);
+            ++*others;
+        }
+        fflush(stdout);
+        free(found);
+    }
+}
+
+/* AVO_TEST_CUDA_MODELS and AVO_TEST_CUDA_WAYS: files and ways ("-": the usual one), with spaces
+ * between. */
+static void named_models_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    uint32_t others = 0;
+    char *models = strdup(getenv("AVO_TEST_CUDA_MODELS")), *next_model = NULL;
+    const char *wanted_ways = getenv("AVO_TEST_CUDA_WAYS");
+    for (char *path = strtok_r(models, " ", &next_model); path != NULL;
+         path = strtok_r(NULL, " ", &next_model)) {
+        avo_model *model;
+        avo_error error = {0};
+        avo_model_info info = {.size = sizeof(info)};
+        assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
+        avo_model_describe(model, &info);
+        model_case given = {path, "f16", NAMED_TOKENS, NULL};
+        float *wanted = compute_both(model, &given, "cpu", "cpu", NAMED_TOKENS, info.vocabulary);
+        char *ways = strdup(wanted_ways != NULL ? wanted_ways : "-"), *next_way = NULL;
+        for (char *way = strtok_r(ways, " ", &next_way); way != NULL;
+             way = strtok_r(NULL, " ", &next_way))
+            compare_named(model, path, way, wanted, info.vocabulary, &others);
+        free(ways);
+        free(wanted);
+        avo_model_close(model);
+    }
+    free(models);
+    assert_int_equal(others, 0);
+}
+
 /* More than one split of 256 positions, with and without a window and a soft cap. */
 static void long_sessions_have_the_bits_of_the_processor(void **state) {
     (void)state;
@@ -331,7 +298,7 @@ static void long_sessions_have_the_bits_of_the_processor(void **state) {
     for (size_t i = 0; i < 3; i++) {
         char path[512];
         snprintf(path, sizeof(path), "%s", test_fixture_path(names[i]));
-        model_case given = {path, kv[i], 64};
+        model_case given = {path, kv[i], 64, NULL};
         check_case(&given, 400);
         given.rows = 1;
         check_case(&given, 300);
@@ -410,7 +377,7 @@ static void hidden_states_have_the_bits_of_the_processor(void **state) {
 static float *compute_adapted(avo_model *model, avo_adapter *adapter, const char *device,
                               uint32_t vocabulary) {
     static const int32_t ids[ADAPTED] = {1, 5, 9, 3, 7, 11, 2, 4, 6, 8, 10, 12};
-    model_case given = {NULL, "f16", ADAPTED};
+    model_case given = {NULL, "f16", ADAPTED, NULL};
     avo_engine *engine = open_engine(model, &given, device, 32);
     avo_adapter_use use = {adapter, 0.75f};
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
@@ -620,9 +587,6 @@ static int close_kept(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_are_read_as_everywhere),
-        cmocka_unit_test(q4r_sums_are_exact),
-        cmocka_unit_test(numbers_are_those_of_quant),
         cmocka_unit_test(every_architecture_has_the_bits_of_the_processor),
         cmocka_unit_test(every_type_has_the_bits_of_the_processor),
         cmocka_unit_test(few_rows_have_the_bits_of_the_processor),
@@ -634,5 +598,9 @@ int main(void) {
         cmocka_unit_test(a_call_that_fails_fails_what_needed_it),
         cmocka_unit_test(a_driver_that_cannot_is_refused),
     };
+    const struct CMUnitTest named[] = {
+        cmocka_unit_test(named_models_have_the_bits_of_the_processor)};
+    if (getenv("AVO_TEST_CUDA_MODELS") != NULL)
+        return cmocka_run_group_tests(named, keep_open, close_kept);
     return cmocka_run_group_tests(tests, keep_open, close_kept);
 }

@@ -99,8 +99,8 @@ static void apply_gains(cuda_step *step, const cuda_site *site, uint32_t slot,
                       .join = base == product->out ? NULL : product->out,
                       .add_scale = product->add_scale,
                       .count = outputs};
-    cuda_launch launch = {
-        CUDA_KERNEL_gain, (outputs + BLOCK - 1) / BLOCK, site->rows, 1, BLOCK, 0, false};
+    cuda_launch launch = {CUDA_KERNEL_gain, (outputs + BLOCK - 1) / BLOCK, site->rows, 1, BLOCK, 0,
+                          CUDA_BEHIND};
     step_launch(step, &launch, &call);
 }
 
@@ -183,8 +183,8 @@ static void add_run(cuda_step *step, const cuda_site *site, uint32_t slot, const
         .out = out,
         .stride = product->out_stride,
         .count = outputs};
-    cuda_launch launch = {
-        CUDA_KERNEL_offset, (outputs + BLOCK - 1) / BLOCK, rows.rows, 1, BLOCK, 0, false};
+    cuda_launch launch = {CUDA_KERNEL_offset, (outputs + BLOCK - 1) / BLOCK, rows.rows, 1, BLOCK, 0,
+                          CUDA_BEHIND};
     step_launch(step, &launch, &call);
 }
 

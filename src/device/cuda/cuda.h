@@ -22,8 +22,13 @@ typedef struct cuda_tuning {
     uint32_t graph;  /* steps of few rows are recorded once */
     uint32_t early;  /* kernels begin before the one in front has ended */
     uint32_t ahead;  /* KiB of weights that a block then fetches */
+    uint32_t next;   /* and at its end of the next kernel's */
     uint32_t pair;   /* gate and up, and the activation, in one kernel */
     uint32_t wide;   /* more registers for products */
+    uint32_t whole;  /* panels of a block from which warps take whole ones; 0: never */
+    uint32_t walk;   /* products up to the next attention in one kernel; 2: which is not early */
+    uint32_t depth;  /* pieces of weights that its warps have on their way */
+    uint32_t lines;  /* of float weights that are on their way together */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 
@@ -91,6 +96,7 @@ typedef struct cuda_scratch {
     uint8_t *low_rank_form;
     float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */
     uint32_t *arrived; /* [rows][heads] */
+    uint32_t *met;     /* of blocks that wait for each other: between `arrived` and `query_form` */
     float *logits;     /* [head_rows][vocabulary] */
     head_sum *sums;
     float *chunk_logit;

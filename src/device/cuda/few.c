@@ -2,15 +2,15 @@
  * all matrices of a place have one type that the kernels know. */
 #include "device/cuda/step_int.h"
 
-#include "device/cuda/kernels/few.h"
+#include "device/cuda/kernels/walk.h"
 
 #include <assert.h>
+#include <string.h>
 
 _Static_assert(FEW_ROWS <= LINEAR_ROWS, "rows");
 
-#define FEW_RING_LINES 256 /* of all panels, at once */
-#define FEW_Q4R_BYTES  ((uint64_t)4 << 20)
-#define FEW_STAGE      (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
+#define FEW_Q4R_BYTES ((uint64_t)4 << 20)
+#define FEW_STAGE     (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
 
 /* CUDA_KERNELS: none. */
 static cuda_kernel kernel_of(quant_type type, bool wide) {
@@ -67,25 +67,30 @@ static few_input input_of(const cuda_site *site, quant_type type) {
     return input;
 }
 
-/* Panels of a round and bytes of shared memory, for `panels` of a block. */
-static uint32_t set_rounds(few_call *call, uint32_t panels, uint32_t steps) {
-    uint32_t each = call->paired ? 2 : 1, slots = steps * call->input.rows;
-    uint32_t together = FEW_SLOTS / slots / each * each;
-    together = together < each ? each : together;
-    together = together < panels ? together : panels;
-    call->together = together;
+/* Panels of a round and bytes of shared memory, for `panels` of a block; most 0: as kernels want
+ * that leave room for a block of the next one. */
+static uint32_t set_rounds(few_call *call, uint32_t panels, uint32_t steps, uint32_t most) {
+    uint32_t each = call->paired ? 2 : 1, slots = steps * call->input.rows * SLOT;
+    if (call->whole)
+        slots = call->input.rows * 16;
     few_desk desk;
-    uint32_t words = few_desk_lay(&call->input, (float *)(uintptr_t)4096, &desk);
-    uint64_t bytes =
-        4 * ((uint64_t)words + (together < panels ? 2u : 1u) * together * slots * SLOT);
-    return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
+    uint64_t words = few_desk_lay(&call->input, (float *)(uintptr_t)4096, &desk);
+    uint64_t room = most == 0 ? 2 * FEW_SLOTS * SLOT : most / 4 > words ? most / 4 - words : 0;
+    if ((uint64_t)panels * slots <= room) {
+        call->together = panels;
+        return (uint32_t)(4 * (words + panels * slots));
+    }
+    uint32_t together = (uint32_t)(room / 2 / slots) / each * each;
+    call->together = together < each ? each : together;
+    words += 2 * (uint64_t)call->together * slots;
+    return words > UINT32_MAX / 4 ? UINT32_MAX : (uint32_t)(4 * words);
 }
 
 /* The same for floats: the ring, and a chain for each thread. */
-static uint32_t set_ring(few_call *call, uint32_t panels) {
+static uint32_t set_ring(few_call *call, uint32_t panels, uint32_t all_lines) {
     uint32_t most = FEW_THREADS / 16 / call->input.rows / 2 * 2;
     call->together = panels < most ? panels : most;
-    uint32_t lines = FEW_RING_LINES / call->together / 2 * 2;
+    uint32_t lines = all_lines / call->together / 2 * 2;
     call->lines = lines < 16 ? 16 : lines;
     few_desk desk;
     uint64_t bytes = 4 * (uint64_t)few_desk_lay(&call->input, (float *)(uintptr_t)4096, &desk);
@@ -93,11 +98,104 @@ static uint32_t set_ring(few_call *call, uint32_t panels) {
     return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
 }
 
+static few_weights few_share_of(const cuda_step *step, uint32_t matrices, uint32_t blocks,
+                                uint64_t panel_bytes, bool paired) {
+    uint64_t ahead = (uint64_t)step->tuning->ahead * 1024;
+    return (few_weights){.matrices = matrices,
+                         .blocks = blocks,
+                         .panel_bytes = panel_bytes,
+                         .ahead = ahead,
+                         .paired = paired};
+}
+
+few_weights few_coming(const cuda_step *step) {
+    uint32_t panels = 0, each = step->next_paired ? 2 : 1;
+    uint64_t panel_bytes = 0;
+    few_weights next = {0};
+    if (step->tuning->next == 0)
+        return next;
+    for (uint32_t i = 0; i < step->nexts; i++) {
+        const weight_view *weight = &step->next[i]->weight;
+        if (weight->data == NULL || weight->type != step->next[0]->weight.type ||
+            !weight_panel_bytes(weight->type, weight->k, &panel_bytes))
+            return (few_weights){0};
+        next.data[i] = weight->data;
+        next.panels[i] = (weight->rows + 15) / 16;
+        panels += next.panels[i];
+    }
+    panels /= each;
+    uint32_t most = step->port->limits.multiprocessors;
+    few_weights own =
+        few_share_of(step, step->nexts, panels < most ? panels : most, panel_bytes, each == 2);
+    memcpy(own.data, next.data, sizeof(own.data));
+    memcpy(own.panels, next.panels, sizeof(own.panels));
+    return own;
+}
+
 /* One row of larger Q4R matrices is faster by rung 1's kernels, unless these are wide
  * (docs/cuda.md). */
 static bool too_large(const few_call *call, quant_type type, const cuda_tuning *tuning) {
-    return type == QUANT_Q4R && tuning->wide == 0 && call->input.rows == 1 &&
+    return type == QUANT_Q4R && tuning->wide == 0 && tuning->walk == 0 && call->input.rows == 1 &&
            call->panels * call->panel_bytes > FEW_Q4R_BYTES;
+}
+
+/* ---- Several phases in one kernel ---- */
+
+/* CUDA_KERNELS: none. */
+static cuda_kernel walking(cuda_kernel kernel) {
+    return kernel == CUDA_KERNEL_few_q4r || kernel == CUDA_KERNEL_few_q4r_wide
+               ? CUDA_KERNEL_walk_q4r
+           : kernel == CUDA_KERNEL_few_q8b || kernel == CUDA_KERNEL_few_q8b_wide
+               ? CUDA_KERNEL_walk_q8b
+               : CUDA_KERNELS;
+}
+
+void few_flush(cuda_step *step) {
+    cuda_launch launch = step->walk_launch;
+    if (step->walk.phases == 0)
+        return;
+    walk_call call = step->walk;
+    step->walk.phases = 0;
+    step_launch(step, &launch, &call);
+}
+
+/* False: not in such a kernel. */
+static bool few_joins(cuda_step *step, const few_call *given, cuda_kernel kernel) {
+    const cuda_tuning *tuning = step->tuning;
+    const cuda_limits *limits = &step->port->limits;
+    few_call call = *given;
+    walk_desk desk;
+    kernel = walking(kernel);
+    if (tuning->walk == 0 || !limits->early || kernel == CUDA_KERNELS)
+        return false;
+    uint32_t depth = tuning->depth < 1 ? 1 : tuning->depth;
+    uint32_t ring = 4 * walk_lay(depth, (float *)(uintptr_t)4096, &desk);
+    uint32_t each = call.paired ? 2 : 1, blocks = limits->multiprocessors;
+    uint32_t panels = (call.panels / each + blocks - 1) / blocks * each;
+    uint32_t steps = call.type == QUANT_Q4R ? (call.input.k + 255) / 256 : (call.input.k + 31) / 32;
+    call.input.copied = true;
+    call.input.direct = call.input.norm.kind == CALL_NORM_NONE;
+    call.whole = tuning->whole > 0 && panels >= tuning->whole;
+    uint32_t shared = ring < limits->shared
+                          ? ring + set_rounds(&call, panels, steps, limits->shared - ring)
+                          : UINT32_MAX;
+    if (shared > limits->shared || shared < ring)
+        return false;
+    if (step->walk.phases == WALK_PHASES ||
+        (step->walk.phases > 0 && step->walk_launch.kernel != kernel))
+        few_flush(step);
+    if (step->walk.phases == 0) {
+        step->walk_launch =
+            (cuda_launch){.kernel = kernel, .x = blocks, .y = 1, .z = 1, .threads = FEW_THREADS};
+        if (tuning->walk == 2 || tuning->early == 0)
+            step->walk_launch.begin = CUDA_TOGETHER;
+        step->walk.depth = depth;
+        step->walk.met = step->scratch->met;
+    }
+    step->walk.phase[step->walk.phases++] = call;
+    if (step->walk_launch.shared < shared)
+        step->walk_launch.shared = shared;
+    return true;
 }
 
 bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
@@ -125,17 +223,25 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
         call.paired = true;
         call.activation = (uint32_t)*pair;
     }
+    if (few_joins(step, &call, launch.kernel))
+        return true;
     uint32_t each = call.paired ? 2 : 1, most = call.panels / each;
     launch.x = most < limits->multiprocessors ? most : limits->multiprocessors;
     uint32_t steps = type == QUANT_Q4R ? (site->k + 255) / 256 : (site->k + 31) / 32;
     uint32_t panels = (most + launch.x - 1) / launch.x * each;
-    launch.shared =
-        call.input.form == CALL_FLOAT ? set_ring(&call, panels) : set_rounds(&call, panels, steps);
+    uint32_t most_shared = tuning->wide ? limits->shared : 0;
+    call.input.copied = tuning->wide;
+    call.whole = tuning->whole > 0 && panels >= tuning->whole;
+    launch.shared = call.input.form == CALL_FLOAT ? set_ring(&call, panels, tuning->lines)
+                                                  : set_rounds(&call, panels, steps, most_shared);
     if (launch.shared > limits->shared)
         return false;
-    uint64_t own = panel_bytes * ((call.panels + launch.x - 1) / launch.x);
-    uint64_t ahead = (uint64_t)tuning->ahead * 1024;
-    call.ahead = (uint32_t)(own < ahead ? own : ahead);
+    call.own = few_share_of(step, call.matrices, launch.x, panel_bytes, call.paired);
+    for (uint32_t i = 0; i < call.matrices; i++) {
+        call.own.data[i] = call.one[i].data;
+        call.own.panels[i] = call.one[i].panels;
+    }
+    call.next = few_coming(step);
     step_launch(step, &launch, &call);
     return true;
 }

@@ -124,7 +124,9 @@ static cu_result card_zero(cuda_port *port, cuda_queue queue, uint8_t *to, size_
 static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const void *call) {
     card_port *card = of(port);
     void *arguments[] = {(void *)(uintptr_t)call};
-    cu_launch_attribute early = {.id = CU_ATTRIBUTE_EARLY, .value.number = 1};
+    bool early = launch->begin == CUDA_EARLY && port->limits.early;
+    cu_launch_attribute attribute = {.id = early ? CU_ATTRIBUTE_EARLY : CU_ATTRIBUTE_TOGETHER,
+                                     .value.number = 1};
     cu_launch_config config = {.grid_x = launch->x,
                                .grid_y = launch->y,
                                .grid_z = launch->z,
@@ -133,8 +135,8 @@ static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const v
                                .block_z = 1,
                                .shared = launch->shared,
                                .stream = card->queue[CUDA_QUEUE_STEPS],
-                               .attributes = &early,
-                               .attribute_count = launch->early && port->limits.early};
+                               .attributes = &attribute,
+                               .attribute_count = early || launch->begin == CUDA_TOGETHER};
     return enter(port)->launch(&config, card->kernel[launch->kernel], arguments, NULL);
 }
 

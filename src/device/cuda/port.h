@@ -13,11 +13,17 @@ typedef struct cuda_port cuda_port;
 /* Work in a queue is done in order; queues do not wait for each other. */
 typedef enum cuda_queue { CUDA_QUEUE_STEPS, CUDA_QUEUE_COPIES, CUDA_QUEUES } cuda_queue;
 
+typedef enum cuda_beginning {
+    CUDA_BEHIND,  /* when the kernel in front has ended */
+    CUDA_EARLY,   /* before it has, where the card can */
+    CUDA_TOGETHER /* behind it, all blocks at once */
+} cuda_beginning;
+
 typedef struct cuda_launch {
     cuda_kernel kernel;
     uint32_t x, y, z;         /* blocks */
     uint32_t threads, shared; /* of a block; bytes */
-    bool early;               /* may begin before the kernel in front has ended */
+    cuda_beginning begin;
 } cuda_launch;
 
 /* Launches and copies of the queue of steps that were recorded, to be done again together. */

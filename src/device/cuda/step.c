@@ -32,7 +32,9 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
     cuda_launch own = *given, *launch = &own;
-    own.early = step->follows && step->tuning->early > 0;
+    few_flush(step);
+    if (own.begin != CUDA_TOGETHER)
+        own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
     step->follows = true;
     if (step->result == 0 && launch->x > 0 && launch->y > 0 && launch->z > 0)
         step->result = step->port->operations->launch(step->port, launch, call);
@@ -40,6 +42,7 @@ void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
 
 static void send(cuda_step *step, size_t offset, size_t bytes) {
     cuda_stream *stream = step->stream;
+    few_flush(step);
     step->follows = false;
     if (step->result == 0 && bytes > 0)
         step->result =
@@ -87,8 +90,8 @@ void step_prepare(cuda_step *step, const prepare_call *given, uint32_t rows) {
     prepare_call own = *given, *call = &own;
     own.staged = own.norm.kind != CALL_NORM_NONE && own.k <= PREPARE_STAGED;
     cuda_launch launch = {
-        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K,         rows, 1,
-        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0), false};
+        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K,         rows,       1,
+        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0), CUDA_BEHIND};
     step_launch(step, &launch, call);
 }
 
@@ -129,7 +132,7 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
                           calls,
                           threads,
                           kernel == CUDA_KERNEL_linear_float ? 0 : LINEAR_SHARED,
-                          false};
+                          CUDA_BEHIND};
     step_launch(step, &launch, &batch);
 }
 
@@ -194,6 +197,16 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
     step_multiply(step, one, count);
     for (size_t i = 0; i < count && adapted; i++)
         adapt_product(step, site, (uint32_t)i, &products[i], base[i], views);
+}
+
+/* What will be read behind the products that are launched next. */
+static void follow(cuda_step *step, const linear_view *first, const linear_view *second,
+                   const linear_view *third) {
+    step->next[0] = first;
+    step->next[1] = second;
+    step->next[2] = third;
+    step->nexts = third != NULL ? 3 : second != NULL ? 2 : first != NULL ? 1 : 0;
+    step->next_paired = step->nexts == 2 && step->tuning->pair > 0;
 }
 
 /* ---- Attention ---- */
@@ -264,9 +277,10 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
                         .attend = *attend,
                         .part = step->scratch->part,
                         .arrived = step->scratch->arrived,
-                        .splits = step->splits};
-    cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows, step->splits,
-                          DECODE_THREADS,     (uint32_t)bytes, false};
+                        .splits = step->splits,
+                        .next = few_coming(step)};
+    cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows,       step->splits,
+                          DECODE_THREADS,     (uint32_t)bytes, CUDA_BEHIND};
     step_launch(step, &launch, &call);
     return true;
 }
@@ -274,13 +288,10 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
 static void positions(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     position_call call = position_of(step, number);
-    cuda_launch launch = {CUDA_KERNEL_position,
-                          layer->heads + 2 * layer->kv_heads,
-                          step->batch->rows,
-                          1,
-                          POSITION_THREADS,
-                          POSITION_SHARED,
-                          false};
+    cuda_launch launch = {CUDA_KERNEL_position, layer->heads + 2 * layer->kv_heads,
+                          step->batch->rows,    1,
+                          POSITION_THREADS,     POSITION_SHARED,
+                          CUDA_BEHIND};
     step_launch(step, &launch, &call);
 }
 
@@ -299,6 +310,7 @@ static void attention(cuda_step *step, uint32_t number) {
     cuda_product products[] = {{&layer->query, scratch->query, layer->query.weight.rows, false, 0},
                                {&layer->key, scratch->key, layer->key.weight.rows, false, 0},
                                {&layer->value, scratch->value, layer->value.weight.rows, false, 0}};
+    follow(step, &layer->output, NULL, NULL);
     multiply_site(step, &site, products, 3);
     attend_rows_call call = {.kv = kv_of(step, number),
                              .query = scratch->query_form,
@@ -311,8 +323,8 @@ static void attention(cuda_step *step, uint32_t number) {
     if (decode(step, number, &call))
         return;
     positions(step, number);
-    cuda_launch launch = {CUDA_KERNEL_attend, layer->heads, step->batch->rows, 1, ATTEND_THREADS,
-                          ATTEND_SHARED,      false};
+    cuda_launch launch = {CUDA_KERNEL_attend, layer->heads,  step->batch->rows, 1,
+                          ATTEND_THREADS,     ATTEND_SHARED, CUDA_BEHIND};
     step_launch(step, &launch, &call);
 }
 
@@ -330,7 +342,7 @@ static void norm_rows(cuda_step *step, norm_rows_call *call, const norm_view *no
     step_table_reserve(step, step->batch->runs > 0 ? rows * sizeof(row_norms) : 0);
     call->norm = step_norm(step, norm, place, layer, rows, head);
     call->width = step->model->width;
-    cuda_launch launch = {CUDA_KERNEL_norm, rows, 1, 1, 256, NORM_SHARED * 4, false};
+    cuda_launch launch = {CUDA_KERNEL_norm, rows, 1, 1, 256, NORM_SHARED * 4, CUDA_BEHIND};
     step_launch(step, &launch, call);
 }
 
@@ -363,6 +375,10 @@ static void attention_output(cuda_step *step, uint32_t number) {
                       .layer = number,
                       .count = 1,
                       .matrix = {ADAPTER_OUTPUT}};
+    if (layer->gate.weight.data != NULL)
+        follow(step, &layer->up, &layer->gate, NULL);
+    else
+        follow(step, &layer->up, NULL, NULL);
     joining with = {&layer->output, &layer->attention_post_norm, &layer->attention_norm,
                     ADAPTER_ATTENTION_POST_NORM, ADAPTER_ATTENTION_NORM};
     join(step, &site, &with);
@@ -383,6 +399,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .matrix = {ADAPTER_UP, ADAPTER_GATE}};
     cuda_product products[] = {{&layer->up, scratch->up, layer->feed_forward, false, 0},
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
+    follow(step, &layer->down, NULL, NULL);
     bool paired = gated && step->tuning->pair > 0 &&
                   few_products(step, &site, products, 2, &layer->activation);
     if (!paired)
@@ -396,6 +413,12 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .layer = number,
                       .count = 1,
                       .matrix = {ADAPTER_DOWN}};
+    if (number + 1 < step->model->layers) {
+        const layer_view *behind = &step->model->layer[number + 1];
+        follow(step, &behind->query, &behind->key, &behind->value);
+    } else {
+        follow(step, &step->model->head, NULL, NULL);
+    }
     joining with = {&layer->down, &layer->feed_forward_post_norm, &layer->feed_forward_norm,
                     ADAPTER_FEED_FORWARD_POST_NORM, ADAPTER_FEED_FORWARD_NORM};
     join(step, &down, &with);
@@ -407,6 +430,7 @@ static void tap(cuda_step *step, uint32_t layer) {
     for (uint32_t i = 0; i < shape->taps; i++) {
         if (shape->tap[i] != layer || step->result != 0)
             continue;
+        few_flush(step);
         step->follows = false;
         step->result = step->port->operations->copy_across(
             step->port, CUDA_QUEUE_STEPS,
@@ -441,8 +465,8 @@ static void find_tops(cuda_step *step) {
     if (batch->target != NULL)
         call.target = (const int32_t *)(const void *)(stream->memory + stream->input.target);
     uint32_t rows = batch->logit_rows;
-    cuda_launch chunks = {CUDA_KERNEL_head_chunk, stream->chunks,    rows, 1,
-                          HEAD_THREADS,           HEAD_CHUNK_SHARED, false};
+    cuda_launch chunks = {CUDA_KERNEL_head_chunk, stream->chunks,    rows,       1,
+                          HEAD_THREADS,           HEAD_CHUNK_SHARED, CUDA_BEHIND};
     if (batch->top > 0 || call.finish)
         step_launch(step, &chunks, &call);
     if (batch->top == 0)
@@ -453,7 +477,7 @@ static void find_tops(cuda_step *step) {
                          1,
                          HEAD_THREADS,
                          HEAD_THREADS * 8 + (stream->chunks + 3) / 4 * 4,
-                         false};
+                         CUDA_BEHIND};
     step_launch(step, &merge, &call);
     stream->top_rows = rows;
     size_t sums = stream->base.shape.head_rows * sizeof(head_top);
@@ -492,6 +516,7 @@ static void head(cuda_step *step) {
                            .matrix = {ADAPTER_HEAD}};
     }
     site.count = 1;
+    follow(step, NULL, NULL, NULL);
     cuda_product product = {&model->head, scratch->logits, model->vocabulary, false, 0};
     multiply_site(step, &site, &product, 1);
     find_tops(step);
@@ -594,6 +619,7 @@ void step_compute(cuda_step *step, device_work work) {
     if (work == DEVICE_FORWARD)
         tap(step, step->model->layers);
     head(step);
+    few_flush(step);
 }
 
 /* ---- Starting ---- */

@@ -138,7 +138,7 @@ static avo_status stream_measure(device_stream *stream, double *bytes_per_second
     read_call call = {.from = (const uint32_t *)(const void *)memory,
                       .groups = bytes / 16,
                       .sum = (uint32_t *)(void *)(memory + bytes)};
-    cuda_launch launch = {CUDA_KERNEL_read, READ_BLOCKS, 1, 1, READ_THREADS, 0, false};
+    cuda_launch launch = {CUDA_KERNEL_read, READ_BLOCKS, 1, 1, READ_THREADS, 0, CUDA_BEHIND};
     cu_result result = port->operations->zero(port, CUDA_QUEUE_STEPS, memory, bytes + 256);
     uint64_t begin = 0;
     for (int pass = 0; pass <= READ_PASSES && result == 0; pass++) {

@@ -9,6 +9,7 @@
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/rows.h"
+#include "device/cuda/kernels/walk.h"
 #include "device/test/wall.h"
 
 #include <assert.h>
@@ -25,7 +26,7 @@
 #define MEMORY_MIB      1024
 
 typedef struct emulated_wish {
-    uint64_t fail, lost, code, memory;
+    uint64_t fail, lost, code, memory, processors;
     cuda_tuning tuning;
 } emulated_wish;
 
@@ -180,6 +181,12 @@ static void compute_block(cuda_kernel kernel, const void *argument, kernel_place
     }
 }
 
+/* A kernel whose blocks wait for each other: phase by phase. A single block waits for none. */
+static uint32_t passes_of(const cuda_launch *launch, const void *argument) {
+    bool walks = launch->kernel == CUDA_KERNEL_walk_q4r || launch->kernel == CUDA_KERNEL_walk_q8b;
+    return walks && launch->x > 1 ? ((const walk_call *)argument)->phases : 1;
+}
+
 /* ---- Graphs ---- */
 
 static size_t call_bytes(cuda_kernel kernel) {
@@ -227,12 +234,13 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
                        .shared = own->shared,
                        .copies = own->copies};
     memset(own->shared, 0xff, given->shared); /* NaN */
-    for (at.z = 0; at.z < given->z; at.z++)
-        for (at.y = 0; at.y < given->y; at.y++)
-            for (at.x = 0; at.x < given->x; at.x++) {
-                begin_copies(own->copies);
-                compute_block(given->kernel, argument, &at);
-            }
+    for (at.pass = 0; at.pass < passes_of(given, argument); at.pass++)
+        for (at.z = 0; at.z < given->z; at.z++)
+            for (at.y = 0; at.y < given->y; at.y++)
+                for (at.x = 0; at.x < given->x; at.x++) {
+                    begin_copies(own->copies);
+                    compute_block(given->kernel, argument, &at);
+                }
     wall_close(&own->wall);
     float_mode_leave(&mode);
     return 0;
@@ -352,7 +360,8 @@ static bool read_wish(const char *text, size_t length, emulated_wish *wish) {
     } numbers[] = {{"fail=", &wish->fail},
                    {"lost=", &wish->lost},
                    {"code=", &wish->code},
-                   {"memory=", &wish->memory}};
+                   {"memory=", &wish->memory},
+                   {"processors=", &wish->processors}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length > name && strncmp(text, numbers[i].name, name) == 0) {
@@ -365,16 +374,18 @@ static bool read_wish(const char *text, size_t length, emulated_wish *wish) {
 }
 
 static avo_status read_wishes(const char *parameters, emulated_wish *wish, avo_error *error) {
-    *wish =
-        (emulated_wish){.code = CODE_FAILED, .memory = MEMORY_MIB, .tuning = cuda_tuning_usual()};
+    *wish = (emulated_wish){.code = CODE_FAILED,
+                            .memory = MEMORY_MIB,
+                            .processors = MULTIPROCESSORS,
+                            .tuning = cuda_tuning_usual()};
     for (const char *at = parameters; at != NULL && *at != '\0';) {
-        size_t length = strcspn(at, ",");
+        size_t length = strcspn(at, ",:");
         if (!read_wish(at, length, wish))
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "device 'cuda-emulated:%.*s': must be fail=, lost=, code= or "
-                               "memory= and a number",
+                               "device 'cuda-emulated:%.*s': must be fail=, lost=, code=, memory= "
+                               "or processors= and a number",
                                (int)(length < 40 ? length : 40), at);
-        at += length + (at[length] == ',');
+        at += length + (at[length] != '\0');
     }
     return AVO_OK;
 }
@@ -398,7 +409,7 @@ static avo_status open_port(const avo_allocator *allocator, const emulated_wish 
         own->note[i].next = &own->note[i + 1];
     own->free_note = own->note;
     own->base.operations = &operations;
-    own->base.limits = (cuda_limits){MULTIPROCESSORS, SHARED_BYTES, true};
+    own->base.limits = (cuda_limits){(uint32_t)wish->processors, SHARED_BYTES, true};
     own->allocator = allocator;
     own->wish = *wish;
     wall_init(&own->wall);

@@ -45,28 +45,6 @@ EXACT_INLINE void few_share(few_part *part, const kernel_place *at, uint32_t blo
     part->end = (uint32_t)((uint64_t)all * (at->x + 1) / blocks) * together;
 }
 
-/* The first `ahead` bytes of what the block will read. */
-EXACT_INLINE void few_ahead(const few_part *part, const kernel_place *at) {
-    const few_call *call = part->call;
-    uint64_t left = call->ahead;
-    uint32_t streams = call->paired ? 2 : 1;
-    for (uint32_t i = 0; i < streams; i++) {
-        uint64_t own = left / streams;
-        for (uint32_t panel = part->first + i; panel < part->end && own > 0;) {
-            uint32_t inside, count;
-            const few_matrix *one = few_matrix_of(call, panel, &inside);
-            count = call->paired ? (part->end - part->first) / 2 : one->panels - inside;
-            if (!call->paired && count > part->end - panel)
-                count = part->end - panel;
-            uint64_t bytes = count * call->panel_bytes;
-            bytes = bytes < own ? bytes : own;
-            load_ahead(at, one->data + inside * call->panel_bytes, bytes / 16 * 16);
-            own -= bytes;
-            panel += call->paired ? part->end : count;
-        }
-    }
-}
-
 /* ---- Pieces: what a warp loads at once ---- */
 
 typedef struct few_piece {
@@ -80,9 +58,13 @@ EXACT_INLINE uint32_t lane_output(uint32_t lane) {
     return 4 * (lane % 4) + 2 * (lane >> 4) + (lane >> 3 & 1);
 }
 
-EXACT_INLINE void q4r_load(const few_call *call, const kernel_place *at, const uint8_t *panel,
-                           uint32_t piece, few_piece *out) {
-    const uint8_t *super = panel + (uint64_t)piece * EXACT_Q4R_SUPER_LINES * EXACT_LINE;
+/* `near`: from shared memory. */
+EXACT_INLINE exact_words piece_words(const uint8_t *from, bool near) {
+    return near ? exact_load_words(from) : load_weights(from);
+}
+
+EXACT_INLINE void q4r_load(const few_call *call, const kernel_place *at, const uint8_t *super,
+                           uint32_t piece, bool near, few_piece *out) {
     uint32_t left = call->input.k - piece * 256, subs = left < 256 ? (left + 15) / 16 : 16;
     EACH_LANE(at, own) {
         few_piece *mine = &out[own];
@@ -95,10 +77,10 @@ EXACT_INLINE void q4r_load(const few_call *call, const kernel_place *at, const u
             if (sub < subs) {
                 const uint8_t *lines =
                     super + (subs <= 8 ? 2 : 3) * EXACT_LINE + sub * 2 * EXACT_LINE + 16 * four;
-                mine->line[2 * pass] = load_weights(lines);
-                mine->line[2 * pass + 1] = load_weights(lines + EXACT_LINE);
+                mine->line[2 * pass] = piece_words(lines, near);
+                mine->line[2 * pass + 1] = piece_words(lines + EXACT_LINE, near);
                 mine->extra[2 * pass] =
-                    exact_load_word(super + EXACT_LINE + sub / 2 * 16 + 4 * four) >> sub % 2 * 4;
+                    exact_load_word(super + EXACT_LINE + sub / 2 * 16 + 4 * four);
                 mine->extra[2 * pass + 1] = exact_load_half(super + 32 + 2 * sub);
             } else {
                 for (uint32_t i = 0; i < 4; i++)
@@ -111,18 +93,18 @@ EXACT_INLINE void q4r_load(const few_call *call, const kernel_place *at, const u
 }
 
 /* Groups of 64 k behind a line of scales: two of them. */
-EXACT_INLINE void q8b_load(const few_call *call, const kernel_place *at, const uint8_t *panel,
-                           uint32_t piece, few_piece *out) {
+EXACT_INLINE void q8b_load(const few_call *call, const kernel_place *at, const uint8_t *groups,
+                           uint32_t piece, bool near, few_piece *out) {
     uint32_t steps = (call->input.k + 31) / 32;
     EACH_LANE(at, own) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
         for (uint32_t i = 0; i < 4; i++) {
-            const uint8_t *head = panel + (uint64_t)(2 * piece + i / 2) * 17 * EXACT_LINE;
+            const uint8_t *head = groups + i / 2 * 17 * EXACT_LINE;
             if (4 * piece + i < steps) {
                 out[own].line[i] =
-                    load_weights(head + EXACT_LINE + i % 2 * 8 * EXACT_LINE + 16 * lane);
+                    piece_words(head + EXACT_LINE + i % 2 * 8 * EXACT_LINE + 16 * lane, near);
                 out[own].extra[i] = exact_load_half(head + i % 2 * 32 + 2 * lane_output(lane));
             } else {
                 for (uint32_t j = 0; j < 4; j++)
@@ -131,6 +113,19 @@ EXACT_INLINE void q8b_load(const few_call *call, const kernel_place *at, const u
             }
         }
     }
+}
+
+EXACT_INLINE uint32_t piece_bytes(bool q4r) {
+    return (q4r ? EXACT_Q4R_SUPER_LINES : 34) * EXACT_LINE;
+}
+
+/* Piece number `piece` of a panel. */
+EXACT_INLINE void piece_load(const few_call *call, const kernel_place *at, const uint8_t *data,
+                             uint32_t piece, bool q4r, bool near, few_piece *out) {
+    if (q4r)
+        q4r_load(call, at, data, piece, near, out);
+    else
+        q8b_load(call, at, data, piece, near, out);
 }
 
 typedef struct lane_sums {
@@ -169,12 +164,18 @@ EXACT_INLINE void lanes_join(const kernel_place *at, const lane_sums *sums, int3
     }
 }
 
-EXACT_INLINE void slot_put(const kernel_place *at, float *slot, const int32_t *sum,
-                           const float *factor) {
+/* A sum and its factor into their slot, or, where the warp has all of the panel's k, into the chain
+ * of its output, which lies in the first half of a slot. */
+EXACT_INLINE void few_term(const few_call *call, const kernel_place *at, float *slot,
+                           const int32_t *sum, const float *factor) {
     EACH_LANE(at, own) if ((lane & 4) == 0) {
-        float *pair = slot + 2 * lane_output(lane);
-        pair[0] = (float)sum[own];
-        pair[1] = factor[own];
+        uint32_t output = lane_output(lane);
+        if (call->whole) {
+            slot[output] = fmaf((float)sum[own], factor[own], slot[output]);
+        } else {
+            slot[2 * output] = (float)sum[own];
+            slot[2 * output + 1] = factor[own];
+        }
     }
 }
 
@@ -199,6 +200,7 @@ EXACT_INLINE void q4r_compute(const few_part *part, const kernel_place *at, cons
             exact_words own_x = exact_load_words(x + sub * 16);
             int32_t offset = -8 * x_sums[sub];
             uint32_t signs = mine->extra[2 * pass + 1] >> 4 * four;
+            uint32_t multipliers = mine->extra[2 * pass] >> sub % 2 * 4;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -208,14 +210,14 @@ EXACT_INLINE void q4r_compute(const few_part *part, const kernel_place *at, cons
                 s = exact_dot4(a >> 4 & 0x0f0f0f0fu, own_x.word[1], s);
                 s = exact_dot4(b & 0x0f0f0f0fu, own_x.word[2], s);
                 s = exact_dot4(b >> 4 & 0x0f0f0f0fu, own_x.word[3], s);
-                int32_t m = (int32_t)(mine->extra[2 * pass] >> 8 * i & 15);
+                int32_t m = (int32_t)(multipliers >> 8 * i & 15);
                 sums[own].of[i] += (signs >> i & 1 ? -m : m) * s;
             }
         }
         factor[own] = exact_from_half((uint16_t)mine->scale) * x_scale;
     }
     lanes_join(at, sums, sum);
-    slot_put(at, slot, sum, factor);
+    few_term(part->call, at, slot, sum, factor);
 }
 
 EXACT_INLINE void q8b_compute(const few_part *part, const kernel_place *at, const few_piece *piece,
@@ -242,7 +244,7 @@ EXACT_INLINE void q8b_compute(const few_part *part, const kernel_place *at, cons
             factor[own] = exact_from_half((uint16_t)piece[own].extra[i]) * x_scale;
         }
         lanes_join(at, sums, sum);
-        slot_put(at, slot + i * SLOT, sum, factor);
+        few_term(part->call, at, slot + (part->call->whole ? 0 : i * SLOT), sum, factor);
     }
 }
 
@@ -250,9 +252,10 @@ EXACT_INLINE void q8b_compute(const few_part *part, const kernel_place *at, cons
 
 EXACT_INLINE float *few_slot(const few_part *part, uint32_t round, uint32_t row, uint32_t panel,
                              uint32_t step) {
-    uint32_t together = part->call->together, rows = part->call->input.rows;
-    uint32_t slot = ((round % 2 * rows + row) * together + panel) * part->steps + step;
-    return part->desk.slots + (uint64_t)slot * SLOT;
+    const few_call *call = part->call;
+    uint32_t rows = call->input.rows;
+    uint32_t slot = (round % 2 * rows + row) * call->together + panel;
+    return part->desk.slots + (call->whole ? slot * 16 : (slot * part->steps + step) * SLOT);
 }
 
 /* Panels of a round. */
@@ -261,36 +264,75 @@ EXACT_INLINE uint32_t few_panels(const few_part *part, uint32_t round) {
     return left < part->call->together ? left : part->call->together;
 }
 
+/* Where a warp is: pieces that it takes one after the other. */
+typedef struct few_walk {
+    uint32_t panel, piece; /* of the round */
+} few_walk;
+
+/* The warp's first piece of a round. */
+EXACT_INLINE few_walk few_first(const few_call *call, const kernel_place *at, uint32_t pieces) {
+    few_walk walk = {warp_of(at), 0};
+    if (!call->whole) {
+        walk.panel = warp_of(at) / pieces;
+        walk.piece = warp_of(at) % pieces;
+    }
+    return walk;
+}
+
+EXACT_INLINE void few_next(const few_part *part, const kernel_place *at, few_walk *walk) {
+    walk->piece += part->call->whole ? 1 : warps_of(at);
+    while (walk->piece >= part->pieces) {
+        walk->piece -= part->pieces;
+        walk->panel += part->call->whole ? warps_of(at) : 1;
+    }
+}
+
 EXACT_INLINE void few_load(const few_part *part, const kernel_place *at, uint32_t round,
-                           uint32_t unit, bool q4r, few_piece *out) {
-    uint32_t panel = part->first + round * part->call->together + unit / part->pieces;
+                           const few_walk *walk, bool q4r, few_piece *out) {
+    uint32_t panel = part->first + round * part->call->together + walk->panel;
     const uint8_t *data = few_panel(part->call, panel);
-    if (q4r)
-        q4r_load(part->call, at, data, unit % part->pieces, out);
-    else
-        q8b_load(part->call, at, data, unit % part->pieces, out);
+    piece_load(part->call, at, data + (uint64_t)walk->piece * piece_bytes(q4r), walk->piece, q4r,
+               false, out);
+}
+
+EXACT_INLINE void few_clear(const few_part *part, const kernel_place *at, uint32_t round,
+                            uint32_t panel) {
+    for (uint32_t row = 0; row < part->call->input.rows; row++) {
+        float *slot = few_slot(part, round, row, panel, 0);
+        EACH_LANE(at, own) if ((lane & 4) == 0) slot[lane_output(lane)] = 0.0f;
+    }
+}
+
+/* What a piece gives to the sums of its panel, of all rows. */
+EXACT_INLINE void piece_compute(const few_part *part, const kernel_place *at,
+                                const few_piece *piece, const few_walk *own, uint32_t round,
+                                bool q4r) {
+    if (part->call->whole && own->piece == 0)
+        few_clear(part, at, round, own->panel);
+    for (uint32_t row = 0; row < part->call->input.rows; row++)
+        if (q4r)
+            q4r_compute(part, at, piece, own->piece, row,
+                        few_slot(part, round, row, own->panel, own->piece));
+        else
+            q8b_compute(part, at, piece, 4 * own->piece, row,
+                        few_slot(part, round, row, own->panel, 4 * own->piece));
 }
 
 EXACT_INLINE void few_terms(const few_part *part, const kernel_place *at, uint32_t round,
                             bool q4r) {
-    uint32_t units = few_panels(part, round) * part->pieces, unit = warp_of(at);
+    uint32_t panels = few_panels(part, round);
     few_piece piece[OWN_LANES], next[OWN_LANES];
-    if (unit < units)
-        few_load(part, at, round, unit, q4r, next);
-    while (unit < units) {
-        uint32_t own_panel = unit / part->pieces, own_piece = unit % part->pieces;
+    few_walk own = few_first(part->call, at, part->pieces), ahead;
+    if (own.panel < panels)
+        few_load(part, at, round, &own, q4r, next);
+    for (; own.panel < panels; own = ahead) {
         for (uint32_t i = 0; i < OWN_LANES; i++)
             piece[i] = next[i];
-        unit += warps_of(at);
-        if (unit < units)
-            few_load(part, at, round, unit, q4r, next);
-        for (uint32_t row = 0; row < part->call->input.rows; row++)
-            if (q4r)
-                q4r_compute(part, at, piece, own_piece, row,
-                            few_slot(part, round, row, own_panel, own_piece));
-            else
-                q8b_compute(part, at, piece, 4 * own_piece, row,
-                            few_slot(part, round, row, own_panel, 4 * own_piece));
+        ahead = own;
+        few_next(part, at, &ahead);
+        if (ahead.panel < panels)
+            few_load(part, at, round, &ahead, q4r, next);
+        piece_compute(part, at, piece, &own, round, q4r);
     }
 }
 
@@ -318,8 +360,14 @@ EXACT_INLINE void few_store(const few_call *call, uint32_t panel, uint32_t row, 
     float *out = one->out + (uint64_t)row * one->out_stride + output;
     float y = few_biased(one, output, f);
     if (call->paired)
-        y = exact_activation(call->activation, few_biased(&call->one[1], output, gate)) * y;
+        y = input_activation(call->activation, few_biased(&call->one[1], output, gate)) * y;
     *out = one->add ? fmaf(y, one->add_scale, load_fresh(out)) : y;
+}
+
+EXACT_INLINE float few_sum(const few_part *part, uint32_t round, uint32_t row, uint32_t panel,
+                           uint32_t lane) {
+    const float *slot = few_slot(part, round, row, panel, 0);
+    return part->call->whole ? slot[lane] : few_chain(slot + 2 * lane, part->steps);
 }
 
 /* Of all threads: outputs of a round whose slots are filled. */
@@ -329,16 +377,14 @@ EXACT_INLINE void few_outputs(const few_part *part, const kernel_place *at, uint
     uint32_t outputs = panels / each * 16, first = part->first + round * call->together;
     for (uint32_t j = at->thread; j < outputs * call->input.rows; j += at->threads) {
         uint32_t row = j / outputs, panel = j % outputs / 16 * each, lane = j % 16;
-        float f = few_chain(few_slot(part, round, row, panel, 0) + 2 * lane, part->steps);
-        float gate = call->paired ? few_chain(few_slot(part, round, row, panel + 1, 0) + 2 * lane,
-                                              part->steps)
-                                  : 0.0f;
+        float f = few_sum(part, round, row, panel, lane);
+        float gate = call->paired ? few_sum(part, round, row, panel + 1, lane) : 0.0f;
         few_store(call, first + panel, row, lane, f, gate);
     }
 }
 
-EXACT_INLINE void few_round(const few_part *part, kernel_place *at, uint32_t round, uint32_t rounds,
-                            bool q4r) {
+/* Outputs of the round in front, by the threads of a warp. */
+EXACT_INLINE void few_before(const few_part *part, kernel_place *at, uint32_t round) {
 #ifdef __CUDACC__
     if (round > 0)
         few_outputs(part, at, round - 1);
@@ -348,47 +394,63 @@ EXACT_INLINE void few_round(const few_part *part, kernel_place *at, uint32_t rou
         few_outputs(part, at, round - 1);
     at->thread = thread;
 #endif
-    if (round < rounds)
-        few_terms(part, at, round, q4r);
 }
 
-EXACT_INLINE void few_begin(const few_call *call, kernel_place *at, uint32_t blocks,
-                            few_part *part) {
+EXACT_INLINE void few_round(const few_part *part, kernel_place *at, uint32_t round, uint32_t rounds,
+                            bool q4r) {
+    few_before(part, at, round);
+    if (round < rounds)
+        few_terms(part, at, round, q4r);
+    else if (warp_of(at) + 1 == warps_of(at))
+        few_ahead_warp(&part->call->next, at, at->x);
+}
+
+/* The part of few_call that a block computes; its shared memory begins at `shared`. */
+EXACT_INLINE void few_open(const few_call *call, const kernel_place *at, float *shared, bool q4r,
+                           few_part *part) {
+    uint32_t k = call->input.k;
     part->call = call;
-    few_desk_lay(&call->input, at->shared, &part->desk);
-    few_share(part, at, blocks);
+    part->steps = q4r ? (k + 255) / 256 : (k + 31) / 32;
+    part->pieces = q4r ? part->steps : (part->steps + 3) / 4;
+    few_desk_lay(&call->input, shared, &part->desk);
+    few_share(part, at, at->blocks);
+}
+
+EXACT_INLINE uint32_t few_rounds(const few_part *part) {
+    return (part->end - part->first + part->call->together - 1) / part->call->together;
+}
+
+EXACT_INLINE void few_begin(const few_call *call, kernel_place *at, bool q4r, few_part *part) {
+    few_open(call, at, at->shared, q4r, part);
     place_let_next();
-    CUDA_EACH(at, few_ahead(part, at); input_early(&call->input, at, &part->desk));
+    CUDA_EACH(at, few_ahead(&call->own, at, at->x); input_early(&call->input, at, &part->desk));
     place_wait();
     input_make(&call->input, at, &part->desk);
 }
 
-EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, uint32_t blocks, bool q4r) {
+EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, bool q4r) {
     few_part part;
-    uint32_t k = call->input.k;
-    part.steps = q4r ? (k + 255) / 256 : (k + 31) / 32;
-    part.pieces = q4r ? part.steps : (part.steps + 3) / 4;
-    few_begin(call, at, blocks, &part);
-    uint32_t rounds = (part.end - part.first + call->together - 1) / call->together;
+    few_begin(call, at, q4r, &part);
+    uint32_t rounds = few_rounds(&part);
     for (uint32_t round = 0; round <= rounds; round++)
         CUDA_WARPS(at, few_round(&part, at, round, rounds, q4r));
 }
 
 EXACT_INLINE void kernel_few_q4r(const few_call *call, kernel_place *at) {
-    few_integers(call, at, at->blocks, true);
+    few_integers(call, at, true);
 }
 
 EXACT_INLINE void kernel_few_q8b(const few_call *call, kernel_place *at) {
-    few_integers(call, at, at->blocks, false);
+    few_integers(call, at, false);
 }
 
 /* The same with twice the registers, and no room for the next kernel beside it. */
 EXACT_INLINE void kernel_few_q4r_wide(const few_call *call, kernel_place *at) {
-    few_integers(call, at, at->blocks, true);
+    few_integers(call, at, true);
 }
 
 EXACT_INLINE void kernel_few_q8b_wide(const few_call *call, kernel_place *at) {
-    few_integers(call, at, at->blocks, false);
+    few_integers(call, at, false);
 }
 
 /* ---- Floats: one chain of fma for each output ---- */
@@ -467,9 +529,9 @@ EXACT_INLINE void ring_outputs(const few_part *part, const kernel_place *at, uin
 EXACT_INLINE void kernel_few_float(const few_call *call, kernel_place *at) {
     few_part part;
     uint32_t all = (call->input.k + 1) / 2, steps = (all + call->lines - 1) / call->lines;
-    few_begin(call, at, at->blocks, &part);
+    few_begin(call, at, false, &part);
     float *kept = part.desk.slots + FEW_RING * call->together * (call->lines + 1) * EXACT_LINE / 4;
-    uint32_t rounds = (part.end - part.first + call->together - 1) / call->together;
+    uint32_t rounds = few_rounds(&part);
     for (uint32_t round = 0; round < rounds; round++) {
         CUDA_EACH(at, for (uint32_t step = 0; step + 1 < FEW_RING; step++)
                           ring_fill(&part, at, round, step);
@@ -477,7 +539,8 @@ EXACT_INLINE void kernel_few_float(const few_call *call, kernel_place *at) {
         for (uint32_t step = 0; step < steps; step++)
             CUDA_EACH(at, ring_fill(&part, at, round, step + FEW_RING - 1);
                       ring_chain(&part, at, round, step, kept); COPY_WAIT(at, FEW_RING - 2));
-        CUDA_EACH(at, ring_outputs(&part, at, round, kept); COPY_WAIT(at, 0));
+        CUDA_EACH(at, ring_outputs(&part, at, round, kept); COPY_WAIT(at, 0);
+                  if (round + 1 == rounds) few_ahead(&call->next, at, at->x));
     }
 }
 

@@ -39,7 +39,8 @@ static
     desk->k = k;
     desk->scales = input->form == CALL_A8R ? k / INPUT_K : k / 32;
     desk->stage = base + at;
-    at += (quantised ? input->together : rows) * k;
+    if (!input->direct)
+        at += (quantised ? input->together : rows) * k;
     desk->weight = base + at;
     at += input->norm.kind != CALL_NORM_NONE ? k : 0;
     desk->lanes = base + at;
@@ -58,13 +59,39 @@ static
 
 /* ---- Stages ---- */
 
+/* Not in line: most of it is an error function that few models have. */
+static
+#ifdef __CUDACC__
+    __device__ __noinline__
+#endif
+    float
+    input_activation(uint32_t kind, float x) {
+    return exact_activation(kind, x);
+}
+
 EXACT_INLINE float input_number(const few_input *input, const float *x, const float *gate,
                                 uint32_t i) {
     float y = load_fresh(x + i);
-    if (!input->activated)
-        return y;
-    return gate != NULL ? exact_activation(input->activation, load_fresh(gate + i)) * y
-                        : exact_activation(input->activation, y);
+    return gate != NULL ? input_activation(input->activation, load_fresh(gate + i)) * y
+                        : input_activation(input->activation, y);
+}
+
+/* By all threads; where input->copied, whole groups of four are on their way when it returns, until
+ * COPY_WAIT. */
+EXACT_INLINE void input_copy(const few_input *input, const kernel_place *at, const float *from,
+                             uint32_t count, bool aligned, float *to) {
+    uint32_t whole = aligned ? count / 4 : 0;
+    if (input->copied)
+        for (uint32_t j = at->thread; j < whole; j += at->threads)
+            copy_begin(at, to + 4 * j, from + 4 * j);
+    else
+#ifdef __CUDA_ARCH__
+#pragma unroll 4
+#endif
+        for (uint32_t j = at->thread; j < whole; j += at->threads)
+            *(exact_words *)(void *)(to + 4 * j) = load_fresh_words(from + 4 * j);
+    for (uint32_t j = 4 * whole + at->thread; j < count; j += at->threads)
+        to[j] = load_fresh(from + j);
 }
 
 /* Rows [first, first + together) as floats, zeros behind k. */
@@ -75,20 +102,16 @@ EXACT_INLINE void input_stage(const few_input *input, const kernel_place *at, co
         const float *x = input->x + row * input->stride;
         const float *gate = input->gate != NULL ? input->gate + row * input->stride : NULL;
         float *to = desk->stage + i * desk->k;
-        uint32_t whole = input->stride % 4 == 0 && !input->activated ? input->k / 4 : 0;
-#ifdef __CUDA_ARCH__
-#pragma unroll 4
-#endif
-        for (uint32_t j = at->thread; j < whole; j += at->threads)
-            *(exact_words *)(void *)(to + 4 * j) = load_fresh_words(x + 4 * j);
-#ifdef __CUDA_ARCH__
-#pragma unroll 4
-#endif
-        for (uint32_t j = 4 * whole + at->thread; j < input->k; j += at->threads)
-            to[j] = input_number(input, x, gate, j);
+        if (!input->activated)
+            input_copy(input, at, x, input->k, input->stride % 4 == 0, to);
+        else
+            for (uint32_t j = at->thread; j < input->k; j += at->threads)
+                to[j] = input_number(input, x, gate, j);
         for (uint32_t j = input->k + at->thread; j < desk->k; j += at->threads)
             to[j] = 0.0f;
     }
+    copy_mark(at); /* only groups are waited for */
+    COPY_WAIT(at, 0);
 }
 
 /* Of 16 lanes of the warp of each staged row. */
@@ -117,15 +140,47 @@ EXACT_INLINE void lane_load(const few_input *input, const kernel_place *at, cons
     float mean = normed ? norm_mean(&input->norm, input->k, lanes) : 0.0f;
     float scale = normed ? norm_scale(&input->norm, input->k, lanes) : 0.0f;
     EACH_LANE(at, own) {
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            uint32_t i = begin + lane * LANE_K + j;
-            float y = stage[i];
-            if (normed && i < input->k) {
-                y = (y - mean) * scale * desk->weight[i];
-                y = bias != NULL ? y + bias[i] : y;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t half = 0; half < LANE_K / 4; half++) {
+            uint32_t first = begin + lane * LANE_K + 4 * half;
+            exact_words x = exact_load_words(stage + first), w = x;
+            if (normed)
+                w = exact_load_words(desk->weight + first);
+            for (uint32_t j = 0; j < 4; j++) {
+                float y = exact_float(x.word[j]);
+                if (normed && first + j < input->k) {
+                    y = (y - mean) * scale * exact_float(w.word[j]);
+                    y = bias != NULL ? y + bias[first + j] : y;
+                }
+                numbers[own].y[4 * half + j] = y;
             }
-            numbers[own].y[j] = y;
         }
+    }
+}
+
+/* The same from where the row is; zeros behind k. */
+EXACT_INLINE void lane_fetch(const few_input *input, const kernel_place *at, uint32_t first,
+                             uint32_t begin, lane_numbers *numbers) {
+    uint32_t row = input->index != NULL ? input->index[first] : first;
+    const float *x = input->x + row * input->stride;
+    const float *gate = input->gate != NULL ? input->gate + row * input->stride : NULL;
+    bool aligned = !input->activated && input->stride % 4 == 0;
+    EACH_LANE(at, own) {
+        uint32_t i = begin + lane * LANE_K;
+        if (aligned && i + LANE_K <= input->k) {
+            exact_words low = load_fresh_words(x + i), high = load_fresh_words(x + i + 4);
+            for (uint32_t j = 0; j < 4; j++) {
+                numbers[own].y[j] = exact_float(low.word[j]);
+                numbers[own].y[4 + j] = exact_float(high.word[j]);
+            }
+            continue;
+        }
+        for (uint32_t j = 0; j < LANE_K; j++)
+            numbers[own].y[j] = i + j >= input->k  ? 0.0f
+                                : input->activated ? input_number(input, x, gate, i + j)
+                                                   : load_fresh(x + i + j);
     }
 }
 
@@ -237,6 +292,16 @@ EXACT_INLINE void lane_quantise(const few_input *input, const kernel_place *at,
         desk->sums[(row * desk->k + begin + lane * LANE_K) / 16] = (int32_t)(sum[own] + other[own]);
 }
 
+/* Rotates and quantises 256 k of a row. */
+EXACT_INLINE void lane_finish(const few_input *input, const kernel_place *at, const few_desk *desk,
+                              uint32_t row, uint32_t begin, lane_numbers *numbers) {
+    if (input->form == CALL_A8R) {
+        uint32_t left = (input->k + 15) / 16 * 16 - begin;
+        lane_rotate(at, left < INPUT_K ? left : INPUT_K, numbers);
+    }
+    lane_quantise(input, at, desk, row, begin, numbers);
+}
+
 /* Staged rows, 256 k of a row at a time. */
 EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, const few_desk *desk,
                              uint32_t first) {
@@ -247,18 +312,33 @@ EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, con
         lane_numbers numbers[OWN_LANES];
         float *stage = desk->stage + i * desk->k;
         lane_load(input, at, desk, stage, first + i, begin, numbers);
-        if (input->form == CALL_FLOAT) {
-            EACH_LANE(at, own) {
-                for (uint32_t j = 0; j < LANE_K; j++)
-                    stage[begin + lane * LANE_K + j] = numbers[own].y[j];
-            }
+        if (input->form != CALL_FLOAT) {
+            lane_finish(input, at, desk, first + i, begin, numbers);
             continue;
         }
-        if (input->form == CALL_A8R) {
-            uint32_t left = (input->k + 15) / 16 * 16 - begin;
-            lane_rotate(at, left < INPUT_K ? left : INPUT_K, numbers);
+        EACH_LANE(at, own) {
+            for (uint32_t j = 0; j < LANE_K; j++)
+                stage[begin + lane * LANE_K + j] = numbers[own].y[j];
         }
-        lane_quantise(input, at, desk, first + i, begin, numbers);
+    }
+}
+
+/* Rows that are not staged; the next 256 k come while these are computed. */
+EXACT_INLINE void input_direct(const few_input *input, const kernel_place *at,
+                               const few_desk *desk) {
+    uint32_t blocks = desk->k / INPUT_K, all = input->rows * blocks;
+    lane_numbers numbers[OWN_LANES], next[OWN_LANES];
+    uint32_t u = warp_of(at);
+    if (u < all)
+        lane_fetch(input, at, u / blocks, u % blocks * INPUT_K, next);
+    while (u < all) {
+        uint32_t row = u / blocks, begin = u % blocks * INPUT_K;
+        for (uint32_t i = 0; i < OWN_LANES; i++)
+            numbers[i] = next[i];
+        u += warps_of(at);
+        if (u < all)
+            lane_fetch(input, at, u / blocks, u % blocks * INPUT_K, next);
+        lane_finish(input, at, desk, row, begin, numbers);
     }
 }
 
@@ -266,10 +346,14 @@ EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, con
 EXACT_INLINE void input_early(const few_input *input, const kernel_place *at,
                               const few_desk *desk) {
     if (input->norm.kind != CALL_NORM_NONE)
-        copy_row(at, input->norm.weight, input->k, desk->weight);
+        input_copy(input, at, input->norm.weight, input->k, true, desk->weight);
 }
 
 EXACT_INLINE void input_make(const few_input *input, kernel_place *at, const few_desk *desk) {
+    if (input->direct) {
+        CUDA_WARPS(at, input_direct(input, at, desk));
+        return;
+    }
     for (uint32_t first = 0; first < input->rows; first += input->together) {
         CUDA_EACH(at, input_stage(input, at, desk, first));
         if (input->norm.kind == CALL_NORM_LAYER)

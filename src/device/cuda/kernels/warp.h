@@ -5,6 +5,7 @@
 #ifndef AVO_DEVICE_CUDA_KERNELS_WARP_H
 #define AVO_DEVICE_CUDA_KERNELS_WARP_H
 
+#include "device/cuda/kernels/calls.h"
 #include "device/cuda/kernels/place.h"
 #include "device/exact/panel.h"
 
@@ -221,21 +222,59 @@ EXACT_INLINE void place_wait(void) {
 
 #define AHEAD_PIECE 16384
 
-/* [from, from + bytes) is on its way to the second cache; by the threads of one block. */
-EXACT_INLINE void load_ahead(const kernel_place *at, const uint8_t *from, uint64_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    for (uint64_t first = (uint64_t)at->thread * AHEAD_PIECE; first < bytes;
-         first += (uint64_t)at->threads * AHEAD_PIECE) {
+/* [from, from + bytes) is on its way to the second cache; thread number `thread` of `threads`. */
+EXACT_INLINE void load_ahead(uint32_t thread, uint32_t threads, const uint8_t *from,
+                             uint64_t bytes) {
+    for (uint64_t first = (uint64_t)thread * AHEAD_PIECE; first < bytes;
+         first += (uint64_t)threads * AHEAD_PIECE) {
         uint64_t left = bytes - first;
-        unsigned size = left < AHEAD_PIECE ? (unsigned)left : AHEAD_PIECE;
+        uint32_t size = left < AHEAD_PIECE ? (uint32_t)left : AHEAD_PIECE;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + first), "r"(size)
                      : "memory");
-    }
 #else
-    (void)at;
-    (void)from;
-    (void)bytes;
+        (void)*(const volatile uint8_t *)(from + first); /* it is there */
+        (void)*(const volatile uint8_t *)(from + first + size - 1);
 #endif
+    }
+}
+
+/* What block `block` of these products reads first. */
+EXACT_INLINE void ahead_part(const few_weights *weights, uint32_t thread, uint32_t threads,
+                             uint32_t block) {
+    uint32_t together = weights->paired ? 2 : 1, all = 0;
+    for (uint32_t i = 0; i < weights->matrices; i++)
+        all += weights->panels[i];
+    all /= together;
+    if (block >= weights->blocks)
+        return;
+    uint32_t panel = (uint32_t)((uint64_t)all * block / weights->blocks);
+    uint32_t end = (uint32_t)((uint64_t)all * (block + 1) / weights->blocks);
+    uint64_t left = weights->ahead / together / 16 * 16;
+    for (uint32_t i = 0; i < weights->matrices; i++) {
+        uint32_t begin = weights->paired ? panel : panel < weights->panels[i] ? panel : UINT32_MAX;
+        uint32_t last = end < weights->panels[i] ? end : weights->panels[i];
+        if (begin < last) {
+            uint64_t bytes = (last - begin) * weights->panel_bytes;
+            bytes = bytes < left ? bytes : left;
+            load_ahead(thread, threads, weights->data[i] + begin * weights->panel_bytes, bytes);
+            left -= weights->paired ? 0 : bytes;
+        }
+        if (weights->paired)
+            continue;
+        panel = panel < weights->panels[i] ? 0 : panel - weights->panels[i];
+        end = end < weights->panels[i] ? 0 : end - weights->panels[i];
+    }
+}
+
+EXACT_INLINE void few_ahead(const few_weights *weights, const kernel_place *at, uint32_t block) {
+    ahead_part(weights, at->thread, at->threads, block);
+}
+
+/* By one warp. */
+EXACT_INLINE void few_ahead_warp(const few_weights *weights, const kernel_place *at,
+                                 uint32_t block) {
+    EACH_LANE(at, own) ahead_part(weights, lane, WARP, block);
 }
 
 #endif
