@@ -269,7 +269,7 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
     if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
         !step->alone || (step->splits > 1 && rows > FEW_ROWS))
         return false;
-    uint64_t words = attend->query_bytes / 4 + 6 * (uint64_t)stride + 512 + 64 + 16;
+    uint64_t words = attend->query_bytes / 4 + 7 * (uint64_t)stride + 512 + 64 + 16;
     uint64_t bytes = CALL_SPLIT / CALL_PAGE * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;
     if (bytes > step->port->limits.shared)
         return false;

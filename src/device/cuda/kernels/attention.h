@@ -60,9 +60,12 @@ EXACT_INLINE bool kv_scaled(uint32_t type) {
     return type == CALL_KV_INT8 || type == CALL_KV_FP8;
 }
 
+EXACT_INLINE uint8_t *kv_head_in(const kv_call *kv, uint32_t table, uint32_t page, uint32_t head) {
+    return kv->pool + kv->pages[table + page] * kv->page_bytes + head * kv->head_bytes;
+}
+
 EXACT_INLINE uint8_t *kv_head_of(const kv_call *kv, uint32_t row, uint32_t page, uint32_t head) {
-    uint32_t number = kv->pages[kv->row_pages[row] + page];
-    return kv->pool + number * kv->page_bytes + head * kv->head_bytes;
+    return kv_head_in(kv, kv->row_pages[row], page, head);
 }
 
 /* ---- Hadamard transform of a head ---- */
@@ -123,9 +126,8 @@ EXACT_INLINE void head_rotate(const kernel_place *at, uint32_t size, uint32_t ha
 
 /* ---- Positions ---- */
 
-EXACT_INLINE void position_rotate(const position_call *call, const kernel_place *at, float *x) {
-    const float *cosine = call->cosine + (uint64_t)at->y * call->pairs_max;
-    const float *sine = call->sine + (uint64_t)at->y * call->pairs_max;
+EXACT_INLINE void position_turn(const position_call *call, const kernel_place *at,
+                                const float *cosine, const float *sine, float *x) {
     for (uint32_t i = at->thread; i < call->pairs; i += at->threads) {
         float *a = call->interleaved ? x + 2 * i : x + i;
         float *b = call->interleaved ? x + 2 * i + 1 : x + i + call->pairs;
@@ -133,6 +135,11 @@ EXACT_INLINE void position_rotate(const position_call *call, const kernel_place 
         *a = fmaf(-second, sine[i], first * cosine[i]);
         *b = fmaf(first, sine[i], second * cosine[i]);
     }
+}
+
+EXACT_INLINE void position_rotate(const position_call *call, const kernel_place *at, float *x) {
+    uint64_t row = (uint64_t)at->y * call->pairs_max;
+    position_turn(call, at, call->cosine + row, call->sine + row, x);
 }
 
 EXACT_INLINE void position_norm(const norm_call *norm, const kernel_place *at, uint32_t size,

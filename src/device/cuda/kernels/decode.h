@@ -20,6 +20,8 @@ typedef struct decode_desk {
     float *errors;                      /* [2][256] */
     float *lanes;                       /* [2][32] */
     float *scales;                      /* [3][4] */
+    float *angles;                      /* [2][pairs]: cosines, sines */
+    uint32_t table;                     /* where the row's pages begin */
     uint32_t *last;                     /* whether this block joins */
     uint32_t stride, kv_head, from, to; /* splits that the row sees */
 } decode_desk;
@@ -38,7 +40,9 @@ EXACT_INLINE decode_desk decode_open(const decode_call *call, const kernel_place
     desk.scales = desk.lanes + 2 * 32;
     desk.last = (uint32_t *)(void *)(desk.scales + 12);
     desk.place = *at;
-    desk.place.shared = desk.scales + 16;
+    desk.angles = desk.scales + 16;
+    desk.place.shared = desk.angles + desk.stride;
+    desk.table = kv->row_pages[at->y];
     desk.attend = attend_open(&call->attend, &desk.place);
     desk.attend.tiles = desk.tiles;
     desk.attend.split = at->z;
@@ -59,7 +63,7 @@ EXACT_INLINE void decode_copy(const decode_call *call, const kernel_place *at,
         if (!attend_sees(&desk->attend, page, &from, &to))
             continue;
         const uint8_t *source =
-            kv_head_of(kv, at->y, desk->attend.split * PAGES + page, desk->kv_head) + begin;
+            kv_head_in(kv, desk->table, desk->attend.split * PAGES + page, desk->kv_head) + begin;
         uint8_t *tile = desk->tiles + page * kv->head_bytes + begin;
         for (uint32_t i = at->thread; i < chunks; i += at->threads)
             copy_begin(at, tile + 16 * i, source + 16 * i);
@@ -82,6 +86,15 @@ EXACT_INLINE void decode_load(const decode_call *call, const kernel_place *at,
         desk->x[i] = q;
         desk->x[desk->stride + i] = k;
         desk->x[2 * desk->stride + i] = v;
+    }
+    if (own->cosine == NULL)
+        return;
+    const float *cosine = own->cosine + row * own->pairs_max;
+    const float *sine = own->sine + row * own->pairs_max;
+    for (uint32_t i = at->thread; i < own->pairs; i += at->threads) {
+        float c = cosine[i], s = sine[i];
+        desk->angles[i] = c;
+        desk->angles[own->pairs + i] = s;
     }
 }
 
@@ -110,8 +123,9 @@ EXACT_INLINE void decode_norms(const decode_call *call, const kernel_place *at,
 
 EXACT_INLINE void decode_angles(const decode_call *call, const kernel_place *at,
                                 const decode_desk *desk) {
-    position_rotate(&call->position, at, desk->x);
-    position_rotate(&call->position, at, desk->x + desk->stride);
+    const float *cosine = desk->angles, *sine = cosine + call->position.pairs;
+    position_turn(&call->position, at, cosine, sine, desk->x);
+    position_turn(&call->position, at, cosine, sine, desk->x + desk->stride);
 }
 
 EXACT_INLINE void decode_spread(const decode_call *call, const kernel_place *at,
@@ -157,7 +171,7 @@ EXACT_INLINE void decode_put(const decode_call *call, const kernel_place *at,
     if (desk->attend.split != desk->to)
         return;
     uint8_t *tile = desk->tiles + position % CALL_SPLIT / CALL_PAGE * kv->head_bytes;
-    uint8_t *page = kv_head_of(kv, at->y, position / CALL_PAGE, desk->kv_head);
+    uint8_t *page = kv_head_in(kv, desk->table, position / CALL_PAGE, desk->kv_head);
     bool owner = at->x % (call->attend.heads / call->attend.kv_heads) == 0;
     for (uint32_t i = 1; i < HEADS_AT_ONCE; i++) {
         const float *x = desk->x + i * desk->stride, *scales = desk->scales + 4 * i;
