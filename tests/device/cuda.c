@@ -184,6 +184,9 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
         check_case(&given, 4);
         given.way = "walk=1:whole=8";
         check_case(&given, 4);
+        given.way = "tile=2";
+        given.rows = 6;
+        check_case(&given, 24);
     }
 }
 
@@ -206,7 +209,7 @@ static void every_way_has_the_same_bits(void **state) {
                                        "walk=1:early=0:graph=0",
                                        "processors=1:walk=1",
                                        "processors=1:walk=1:depth=2:whole=16",
-                                       "wide=1:lines=600"};
+                                       "wide=1:lines=600", "rung=1:tile=1"};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     pack_options options = {.type = PACK_Q4, .threads = 2};

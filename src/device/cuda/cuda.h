@@ -29,6 +29,7 @@ typedef struct cuda_tuning {
     uint32_t walk;   /* products up to the next attention in one kernel; 2: which is not early */
     uint32_t depth;  /* pieces of weights that its warps have on their way */
     uint32_t lines;  /* of float weights that are on their way together */
+    uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 

@@ -5,6 +5,7 @@
 #include "base/float_mode.h"
 #include "device/cpu/ref/ref.h"
 #include "device/cuda/kernels/rows.h"
+#include "device/cuda/kernels/tile.h"
 
 #include <assert.h>
 #include <string.h>
@@ -121,6 +122,17 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
         batch.one[calls++] = one[i];
         outputs = one[i].rows > outputs ? one[i].rows : outputs;
         rows = one[i].x_rows > rows ? one[i].x_rows : rows;
+    }
+    if (kernel == CUDA_KERNEL_linear_q4r && step->tuning->tile > 0 && rows >= step->tuning->tile) {
+        cuda_launch tile = {CUDA_KERNEL_tile_q4r,
+                            (rows + TILE_ROWS - 1) / TILE_ROWS,
+                            (outputs + 16 * TILE_PANELS - 1) / (16 * TILE_PANELS),
+                            calls,
+                            TILE_THREADS,
+                            TILE_SHARED,
+                            CUDA_BEHIND};
+        step_launch(step, &tile, &batch);
+        return;
     }
     uint32_t block = kernel == CUDA_KERNEL_linear_float ? LINEAR_FLOAT_ROWS : LINEAR_ROWS;
     uint32_t threads = kernel == CUDA_KERNEL_linear_q4r ? LINEAR_THREADS_Q4R : LINEAR_THREADS;

@@ -18,7 +18,7 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"pair=", &tuning->pair, 1},      {"next=", &tuning->next, 1},
                    {"wide=", &tuning->wide, 1},      {"whole=", &tuning->whole, 4096},
                    {"walk=", &tuning->walk, 2},      {"depth=", &tuning->depth, WALK_DEPTH},
-                   {"lines=", &tuning->lines, 1024}, {"attend=", &tuning->attend, 1}};
+                   {"tile=", &tuning->tile, 65535}, {"lines=", &tuning->lines, 1024}, {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length <= name || strncmp(text, numbers[i].name, name) != 0)

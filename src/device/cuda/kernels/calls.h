@@ -10,6 +10,7 @@
 #define CUDA_KERNEL_TABLE(X)                                                                       \
     X(prepare, prepare_call, 512, 1, false)                                                        \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
+    X(tile_q4r, linear_batch, 256, 2, false)                                                       \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
     X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \

@@ -7,6 +7,7 @@
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/rows.h"
+#include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/walk.h"
 
 #define X(name, call_type, threads, together, waits)                                               \

@@ -160,13 +160,16 @@ EXACT_INLINE void linear_terms(const linear_part *part, const kernel_place *at, 
             terms_unit(part, at, panel, step);
 }
 
-EXACT_INLINE void linear_finish(const linear_one *one, const kernel_place *at, uint32_t row,
-                                float f) {
-    uint32_t output = linear_output(at);
+EXACT_INLINE void linear_store(const linear_one *one, uint32_t row, uint32_t output, float f) {
     float *out = one->out + (uint64_t)row * one->out_stride + output;
     float y = one->bias == NULL ? f : f + one->bias[output];
     float scale = one->row_scale != NULL ? one->row_scale[row] : one->add_scale;
     *out = one->add ? fmaf(y, scale, *out) : y;
+}
+
+EXACT_INLINE void linear_finish(const linear_one *one, const kernel_place *at, uint32_t row,
+                                float f) {
+    linear_store(one, row, linear_output(at), f);
 }
 
 /* Of one warp per row: adds up steps [begin, end). */
