@@ -184,10 +184,20 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
         check_case(&given, 4);
         given.way = "walk=1:whole=8";
         check_case(&given, 4);
-        given.way = "tile=2";
-        given.rows = 6;
-        check_case(&given, 24);
     }
+}
+
+/* Many rows on tensor cores: several super-blocks, rows and panels that do not fill a block. */
+static void tiles_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    pack_options options = {.type = PACK_Q4, .threads = 2};
+    pack_report report;
+    avo_error error = {0};
+    assert_ok_error(pack_random("odd", 1, path, &options, &report, &error), &error);
+    model_case given = {path, "f16", 70, "tile=5"};
+    check_case(&given, 142);
 }
 
 /* Every way to compute a step. */
@@ -208,8 +218,9 @@ static void every_way_has_the_same_bits(void **state) {
                                        "walk=1:depth=3:whole=1",
                                        "walk=1:early=0:graph=0",
                                        "processors=1:walk=1",
-                                       "processors=1:walk=1:depth=2:whole=16",
-                                       "wide=1:lines=600", "rung=1:tile=1"};
+                                       "processors=1:walk=1:depth=2:whole=16:phases=3",
+                                       "wide=1:lines=600",
+                                       "rung=1:tile=1"};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     pack_options options = {.type = PACK_Q4, .threads = 2};
@@ -594,6 +605,7 @@ int main(void) {
         cmocka_unit_test(every_type_has_the_bits_of_the_processor),
         cmocka_unit_test(few_rows_have_the_bits_of_the_processor),
         cmocka_unit_test(larger_models_have_the_bits_of_the_processor),
+        cmocka_unit_test(tiles_have_the_bits_of_the_processor),
         cmocka_unit_test(every_way_has_the_same_bits),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
         cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),

@@ -27,6 +27,7 @@ typedef struct cuda_tuning {
     uint32_t wide;   /* more registers for products */
     uint32_t whole;  /* panels of a block from which warps take whole ones; 0: never */
     uint32_t walk;   /* products up to the next attention in one kernel; 2: which is not early */
+    uint32_t phases; /* of such a kernel, at most */
     uint32_t depth;  /* pieces of weights that its warps have on their way */
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */

@@ -147,7 +147,8 @@ static cuda_kernel walking(cuda_kernel kernel) {
                ? CUDA_KERNEL_walk_q4r
            : kernel == CUDA_KERNEL_few_q8b || kernel == CUDA_KERNEL_few_q8b_wide
                ? CUDA_KERNEL_walk_q8b
-               : CUDA_KERNELS;
+           : kernel == CUDA_KERNEL_few_float ? CUDA_KERNEL_walk_float
+                                             : CUDA_KERNELS;
 }
 
 void few_flush(cuda_step *step) {
@@ -168,25 +169,27 @@ static bool few_joins(cuda_step *step, const few_call *given, cuda_kernel kernel
     kernel = walking(kernel);
     if (tuning->walk == 0 || !limits->early || kernel == CUDA_KERNELS)
         return false;
+    bool floats = kernel == CUDA_KERNEL_walk_float;
+    uint32_t threads = floats ? WALK_FLOAT_THREADS : FEW_THREADS;
     uint32_t depth = tuning->depth < 1 ? 1 : tuning->depth;
-    uint32_t ring = 4 * walk_lay(depth, (float *)(uintptr_t)4096, &desk);
+    uint32_t ring = 4 * walk_lay(depth, threads / 32, floats, (float *)(uintptr_t)4096, &desk);
     uint32_t each = call.paired ? 2 : 1, blocks = limits->multiprocessors;
     uint32_t panels = (call.panels / each + blocks - 1) / blocks * each;
     uint32_t steps = call.type == QUANT_Q4R ? (call.input.k + 255) / 256 : (call.input.k + 31) / 32;
     call.input.copied = true;
-    call.input.direct = call.input.norm.kind == CALL_NORM_NONE;
-    call.whole = tuning->whole > 0 && panels >= tuning->whole;
+    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
+    call.whole = floats || (tuning->whole > 0 && panels >= tuning->whole);
     uint32_t shared = ring < limits->shared
                           ? ring + set_rounds(&call, panels, steps, limits->shared - ring)
                           : UINT32_MAX;
     if (shared > limits->shared || shared < ring)
         return false;
-    if (step->walk.phases == WALK_PHASES ||
+    if (step->walk.phases >= (tuning->phases > 0 ? tuning->phases : 1) ||
         (step->walk.phases > 0 && step->walk_launch.kernel != kernel))
         few_flush(step);
     if (step->walk.phases == 0) {
         step->walk_launch =
-            (cuda_launch){.kernel = kernel, .x = blocks, .y = 1, .z = 1, .threads = FEW_THREADS};
+            (cuda_launch){.kernel = kernel, .x = blocks, .y = 1, .z = 1, .threads = threads};
         if (tuning->walk == 2 || tuning->early == 0)
             step->walk_launch.begin = CUDA_TOGETHER;
         step->walk.depth = depth;

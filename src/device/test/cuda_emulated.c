@@ -184,7 +184,8 @@ static void compute_block(cuda_kernel kernel, const void *argument, kernel_place
 
 /* A kernel whose blocks wait for each other: phase by phase. A single block waits for none. */
 static uint32_t passes_of(const cuda_launch *launch, const void *argument) {
-    bool walks = launch->kernel == CUDA_KERNEL_walk_q4r || launch->kernel == CUDA_KERNEL_walk_q8b;
+    bool walks = launch->kernel == CUDA_KERNEL_walk_q4r || launch->kernel == CUDA_KERNEL_walk_q8b ||
+                 launch->kernel == CUDA_KERNEL_walk_float;
     return walks && launch->x > 1 ? ((const walk_call *)argument)->phases : 1;
 }
 

@@ -19,6 +19,7 @@
     X(few_q4r_wide, few_call, FEW_THREADS, 1, true)                                                \
     X(few_q8b_wide, few_call, FEW_THREADS, 1, true)                                                \
     X(walk_q4r, walk_call, FEW_THREADS, 1, true)                                                   \
+    X(walk_float, walk_call, WALK_FLOAT_THREADS, 1, true)                                          \
     X(walk_q8b, walk_call, FEW_THREADS, 1, true)                                                   \
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
@@ -187,9 +188,11 @@ typedef struct few_call {
 
 /* Several of them one behind the other in one kernel of a block for each multiprocessor, which wait
  * for each other in between. Their own and next weights are not looked at. */
-#define WALK_PHASES 4
-#define WALK_DEPTH  8    /* at most */
-#define WALK_PIECE  2240 /* bytes */
+#define WALK_PHASES        4
+#define WALK_DEPTH         8    /* at most */
+#define WALK_PIECE         2240 /* bytes */
+#define WALK_LINES         64   /* of floats: a piece */
+#define WALK_FLOAT_THREADS 256
 typedef struct walk_call {
     few_call phase[WALK_PHASES];
     uint32_t phases;

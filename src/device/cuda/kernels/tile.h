@@ -1,7 +1,7 @@
 /* Products of many rows with Q4R weights on the tensor cores, in integers: exact, and so the same
- * bits as everywhere. A number times its multiplier fits a byte, so the weights of a super-block are
- * made signed bytes in registers; a warp multiplies one panel (16 outputs) with 64 rows of x, 32 k at
- * a time, and adds each super-block's sums up by fma, in the order of k. */
+ * bits as everywhere. A number times its multiplier fits a byte, so the weights of a super-block
+ * are made signed bytes in registers; a warp multiplies one panel (16 outputs) with 64 rows of x,
+ * 32 k at a time, and adds each super-block's sums up by fma, in the order of k. */
 #ifndef AVO_DEVICE_CUDA_KERNELS_TILE_H
 #define AVO_DEVICE_CUDA_KERNELS_TILE_H
 
@@ -15,7 +15,8 @@
 #define TILE_X       (256 + 16)           /* bytes of a row, so that eight lie in different banks */
 #define TILE_SUPER   (EXACT_Q4R_SUPER_LINES * EXACT_LINE)
 #define TILE_BUFFER  (TILE_ROWS * TILE_X + TILE_PANELS * TILE_SUPER + TILE_ROWS * 4)
-#define TILE_SHARED  (2 * TILE_BUFFER)
+#define TILE_BUFFERS 3 /* super-blocks of k: one is computed, the others are on their way */
+#define TILE_SHARED  (TILE_BUFFERS * TILE_BUFFER)
 
 #ifdef __CUDACC__
 #define OWN_WARPS 1
@@ -42,7 +43,7 @@ typedef struct tile_part {
 } tile_part;
 
 EXACT_INLINE uint8_t *tile_x(const kernel_place *at, uint32_t step) {
-    return (uint8_t *)(void *)at->shared + step % 2 * TILE_BUFFER;
+    return (uint8_t *)(void *)at->shared + step % TILE_BUFFERS * TILE_BUFFER;
 }
 
 EXACT_INLINE uint8_t *tile_panel(const kernel_place *at, uint32_t step, uint32_t panel) {
@@ -124,8 +125,8 @@ EXACT_INLINE void tile_weights(const kernel_place *at, const uint8_t *super, uin
 }
 
 /* sum += weights · x of 16 outputs, 8 rows and 32 k: fragments of mma.m16n8k32. */
-EXACT_INLINE void tile_multiply(const tile_words *weights, const tile_words *x,
-                                tile_integers *sum, uint32_t group) {
+EXACT_INLINE void tile_multiply(const tile_words *weights, const tile_words *x, tile_integers *sum,
+                                uint32_t group) {
 #ifdef __CUDA_ARCH__
     int32_t *s = sum[0].of[group];
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
@@ -240,9 +241,11 @@ EXACT_INLINE void kernel_tile_q4r(const linear_batch *call, kernel_place *at) {
     part.steps = (one->k + 255) / 256;
     tile_lane lanes[OWN_WARPS][OWN_LANES];
 #define TILE_OWN (lanes[OWN_WARPS == 1 ? 0 : warp_of(at)])
-    CUDA_EACH(at, tile_copy(&part, at, 0));
+    CUDA_EACH(at,
+              for (uint32_t step = 0; step + 1 < TILE_BUFFERS; step++) tile_copy(&part, at, step));
     for (uint32_t step = 0; step < part.steps; step++) {
-        CUDA_EACH(at, tile_copy(&part, at, step + 1); COPY_WAIT(at, 1));
+        CUDA_EACH(at, tile_copy(&part, at, step + TILE_BUFFERS - 1);
+                  COPY_WAIT(at, TILE_BUFFERS - 1));
         CUDA_WARPS(at, tile_compute(&part, at, step, TILE_OWN));
     }
     CUDA_WARPS(at, tile_finish(&part, at, TILE_OWN));
