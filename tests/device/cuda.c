@@ -1,7 +1,7 @@
-/* device/cuda: whole models against a CPU device, to the bit (device/cuda_arithmetic.c: numbers). On
- * the emulated card, or on the one that AVO_TEST_CUDA names ("cuda"). Failures of the driver fail what
- * needed the call, nothing else. AVO_TEST_CUDA_MODELS: the named files alone, in the named ways
- * (tools/cuda_check). */
+/* device/cuda: whole models against a CPU device, to the bit (device/cuda_arithmetic.c: numbers).
+ * On the emulated card, or on the one that AVO_TEST_CUDA names ("cuda"). Failures of the driver
+ * fail what needed the call, nothing else. AVO_TEST_CUDA_MODELS: the named files alone, in the
+ * named ways (tools/cuda_check). */
 #include "support/support.h"
 
 #include "device/cuda/cuda.h"
@@ -163,27 +163,36 @@ static void few_rows_have_the_bits_of_the_processor(void **state) {
             snprintf(name, sizeof(name), "%s", test_fixture_path(names[i]));
             assert_ok_error(pack_file(name, path, &options, &report, &error), &error);
             model_case given = {path, i % 2 == 0 ? "f16" : "int8", 1 + (uint32_t)(i + t) % 4, NULL};
-            check_case(&given, 24);
-            given.way = "walk=1";
-            check_case(&given, 10);
+            check_case(&given, 16);
+            given.way = "rung=3";
+            check_case(&given, 8);
         }
 }
 
-/* Several super-blocks of k, the last one short, and blocks with many panels. */
+/* Several super-blocks of k, the last one short; blocks with many panels, and more than fit a
+ * round. */
 static void larger_models_have_the_bits_of_the_processor(void **state) {
     (void)state;
-    static const pack_type types[] = {PACK_Q4, PACK_Q8, PACK_F16};
+    static const struct {
+        const char *shape, *way;
+        pack_type type;
+        uint32_t rows;
+    } cases[] = {{"short", "whole=0", PACK_Q4, 4},
+                 {"odd", "rung=2", PACK_Q4, 2},
+                 {"odd", "rung=2", PACK_Q8, 2},
+                 {"odd", "rung=2", PACK_F16, 3},
+                 {"short", "lines=1024", PACK_F16, 2}};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
-    for (size_t t = 0; t < 3; t++) {
-        pack_options options = {.type = types[t], .threads = 2};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        pack_options options = {.type = cases[i].type, .threads = 2};
         pack_report report;
         avo_error error = {0};
-        assert_ok_error(pack_random("short", 1, path, &options, &report, &error), &error);
-        model_case given = {path, "f16", 1 + (uint32_t)t, NULL};
-        check_case(&given, 4);
-        given.way = "walk=1:whole=8";
-        check_case(&given, 4);
+        assert_ok_error(pack_random(cases[i].shape, 1, path, &options, &report, &error), &error);
+        model_case given = {path, "f16", cases[i].rows, cases[i].way};
+        check_case(&given, 8);
+        given.way = "rung=3";
+        check_case(&given, 8);
     }
 }
 
@@ -208,18 +217,14 @@ static void every_way_has_the_same_bits(void **state) {
                                        "early=0",
                                        "ahead=0",
                                        "pair=0",
-                                       "next=1",
-                                       "wide=1",
-                                       "wide=1:whole=1",
-                                       "wide=1:whole=8",
+                                       "whole=0",
+                                       "whole=1",
                                        "attend=1",
-                                       "walk=1",
-                                       "walk=2:depth=1",
-                                       "walk=1:depth=3:whole=1",
-                                       "walk=1:early=0:graph=0",
-                                       "processors=1:walk=1",
-                                       "processors=1:walk=1:depth=2:whole=16:phases=3",
-                                       "wide=1:lines=600",
+                                       "rung=3",
+                                       "rung=3:depth=1:early=0:graph=0",
+                                       "rung=3:depth=3:whole=1",
+                                       "processors=1:rung=3",
+                                       "processors=1:rung=3:depth=2:whole=16",
                                        "rung=1:tile=1"};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
@@ -313,9 +318,9 @@ static void long_sessions_have_the_bits_of_the_processor(void **state) {
         char path[512];
         snprintf(path, sizeof(path), "%s", test_fixture_path(names[i]));
         model_case given = {path, kv[i], 64, NULL};
-        check_case(&given, 400);
+        check_case(&given, 320);
         given.rows = 1;
-        check_case(&given, 300);
+        check_case(&given, 272);
     }
 }
 

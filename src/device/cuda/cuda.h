@@ -18,17 +18,13 @@ extern const device_driver device_cuda;
 
 /* Ways to compute a step, all with the same bits. */
 typedef struct cuda_tuning {
-    uint32_t rung;   /* of docs/cuda.md: 1 … 2 */
+    uint32_t rung;   /* of docs/cuda.md: 1 … 3 */
     uint32_t graph;  /* steps of few rows are recorded once */
     uint32_t early;  /* kernels begin before the one in front has ended */
     uint32_t ahead;  /* KiB of weights that a block then fetches */
-    uint32_t next;   /* and at its end of the next kernel's */
     uint32_t pair;   /* gate and up, and the activation, in one kernel */
-    uint32_t wide;   /* more registers for products */
     uint32_t whole;  /* panels of a block from which warps take whole ones; 0: never */
-    uint32_t walk;   /* products up to the next attention in one kernel; 2: which is not early */
-    uint32_t phases; /* of such a kernel, at most */
-    uint32_t depth;  /* pieces of weights that its warps have on their way */
+    uint32_t depth;  /* pieces of weights that warps of rung 3 have on their way */
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
     uint32_t attend; /* attention of few rows: 1: as that of many */

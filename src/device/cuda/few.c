@@ -9,14 +9,12 @@
 
 _Static_assert(FEW_ROWS <= LINEAR_ROWS, "rows");
 
-#define FEW_Q4R_BYTES ((uint64_t)4 << 20)
-#define FEW_STAGE     (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
+#define FEW_STAGE (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
 
 /* CUDA_KERNELS: none. */
-static cuda_kernel kernel_of(quant_type type, bool wide) {
-    return type == QUANT_Q4R ? (wide ? CUDA_KERNEL_few_q4r_wide : CUDA_KERNEL_few_q4r)
-           : type == QUANT_Q8B || type == QUANT_Q8_0
-               ? (wide ? CUDA_KERNEL_few_q8b_wide : CUDA_KERNEL_few_q8b)
+static cuda_kernel kernel_of(quant_type type) {
+    return type == QUANT_Q4R                         ? CUDA_KERNEL_few_q4r
+           : type == QUANT_Q8B || type == QUANT_Q8_0 ? CUDA_KERNEL_few_q8b
            : type == QUANT_F16 || type == QUANT_BF16 ? CUDA_KERNEL_few_float
                                                      : CUDA_KERNELS;
 }
@@ -67,15 +65,14 @@ static few_input input_of(const cuda_site *site, quant_type type) {
     return input;
 }
 
-/* Panels of a round and bytes of shared memory, for `panels` of a block; most 0: as kernels want
- * that leave room for a block of the next one. */
+/* Panels of a round and bytes of shared memory, for `panels` of a block. */
 static uint32_t set_rounds(few_call *call, uint32_t panels, uint32_t steps, uint32_t most) {
     uint32_t each = call->paired ? 2 : 1, slots = steps * call->input.rows * SLOT;
     if (call->whole)
         slots = call->input.rows * 16;
     few_desk desk;
     uint64_t words = few_desk_lay(&call->input, (float *)(uintptr_t)4096, &desk);
-    uint64_t room = most == 0 ? 2 * FEW_SLOTS * SLOT : most / 4 > words ? most / 4 - words : 0;
+    uint64_t room = most / 4 > words ? most / 4 - words : 0;
     if ((uint64_t)panels * slots <= room) {
         call->together = panels;
         return (uint32_t)(4 * (words + panels * slots));
@@ -86,67 +83,28 @@ static uint32_t set_rounds(few_call *call, uint32_t panels, uint32_t steps, uint
     return words > UINT32_MAX / 4 ? UINT32_MAX : (uint32_t)(4 * words);
 }
 
-/* The same for floats: the ring, and a chain for each thread. */
-static uint32_t set_ring(few_call *call, uint32_t panels, uint32_t all_lines) {
-    uint32_t most = FEW_THREADS / 16 / call->input.rows / 2 * 2;
-    call->together = panels < most ? panels : most;
-    uint32_t lines = all_lines / call->together / 2 * 2;
-    call->lines = lines < 16 ? 16 : lines;
+/* The same for floats: the ring, with as many lines as fit, and a chain for each thread. */
+static uint32_t set_ring(few_call *call, uint32_t panels, uint32_t lines, uint32_t most) {
+    uint32_t most_panels = FEW_THREADS / 16 / call->input.rows / 2 * 2;
+    call->together = panels < most_panels ? panels : most_panels;
     few_desk desk;
     uint64_t bytes = 4 * (uint64_t)few_desk_lay(&call->input, (float *)(uintptr_t)4096, &desk);
-    bytes += (uint64_t)FEW_RING * call->together * (call->lines + 1) * 64 + FEW_THREADS * 4;
+    bytes += FEW_THREADS * 4;
+    uint64_t slots = bytes < most ? (most - bytes) / (FEW_RING * EXACT_LINE) / call->together : 0;
+    uint64_t fit = slots > 1 ? (slots - 1) / 2 * 2 : 0; /* one is not used */
+    call->lines = lines / call->together / 2 * 2;
+    call->lines = call->lines < fit ? call->lines : (uint32_t)fit;
+    call->lines = call->lines < 16 ? 16 : call->lines;
+    bytes += (uint64_t)FEW_RING * call->together * (call->lines + 1) * EXACT_LINE;
     return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
 }
 
-static few_weights few_share_of(const cuda_step *step, uint32_t matrices, uint32_t blocks,
-                                uint64_t panel_bytes, bool paired) {
-    uint64_t ahead = (uint64_t)step->tuning->ahead * 1024;
-    return (few_weights){.matrices = matrices,
-                         .blocks = blocks,
-                         .panel_bytes = panel_bytes,
-                         .ahead = ahead,
-                         .paired = paired};
-}
-
-few_weights few_coming(const cuda_step *step) {
-    uint32_t panels = 0, each = step->next_paired ? 2 : 1;
-    uint64_t panel_bytes = 0;
-    few_weights next = {0};
-    if (step->tuning->next == 0)
-        return next;
-    for (uint32_t i = 0; i < step->nexts; i++) {
-        const weight_view *weight = &step->next[i]->weight;
-        if (weight->data == NULL || weight->type != step->next[0]->weight.type ||
-            !weight_panel_bytes(weight->type, weight->k, &panel_bytes))
-            return (few_weights){0};
-        next.data[i] = weight->data;
-        next.panels[i] = (weight->rows + 15) / 16;
-        panels += next.panels[i];
-    }
-    panels /= each;
-    uint32_t most = step->port->limits.multiprocessors;
-    few_weights own =
-        few_share_of(step, step->nexts, panels < most ? panels : most, panel_bytes, each == 2);
-    memcpy(own.data, next.data, sizeof(own.data));
-    memcpy(own.panels, next.panels, sizeof(own.panels));
-    return own;
-}
-
-/* One row of larger Q4R matrices is faster by rung 1's kernels, unless these are wide
- * (docs/cuda.md). */
-static bool too_large(const few_call *call, quant_type type, const cuda_tuning *tuning) {
-    return type == QUANT_Q4R && tuning->wide == 0 && tuning->walk == 0 && call->input.rows == 1 &&
-           call->panels * call->panel_bytes > FEW_Q4R_BYTES;
-}
-
-/* ---- Several phases in one kernel ---- */
+/* ---- Rung 3: several phases in one kernel ---- */
 
 /* CUDA_KERNELS: none. */
 static cuda_kernel walking(cuda_kernel kernel) {
-    return kernel == CUDA_KERNEL_few_q4r || kernel == CUDA_KERNEL_few_q4r_wide
-               ? CUDA_KERNEL_walk_q4r
-           : kernel == CUDA_KERNEL_few_q8b || kernel == CUDA_KERNEL_few_q8b_wide
-               ? CUDA_KERNEL_walk_q8b
+    return kernel == CUDA_KERNEL_few_q4r     ? CUDA_KERNEL_walk_q4r
+           : kernel == CUDA_KERNEL_few_q8b   ? CUDA_KERNEL_walk_q8b
            : kernel == CUDA_KERNEL_few_float ? CUDA_KERNEL_walk_float
                                              : CUDA_KERNELS;
 }
@@ -167,7 +125,7 @@ static bool few_joins(cuda_step *step, const few_call *given, cuda_kernel kernel
     few_call call = *given;
     walk_desk desk;
     kernel = walking(kernel);
-    if (tuning->walk == 0 || !limits->early || kernel == CUDA_KERNELS)
+    if (tuning->rung < 3 || !limits->early || kernel == CUDA_KERNELS)
         return false;
     bool floats = kernel == CUDA_KERNEL_walk_float;
     uint32_t threads = floats ? WALK_FLOAT_THREADS : FEW_THREADS;
@@ -176,7 +134,6 @@ static bool few_joins(cuda_step *step, const few_call *given, cuda_kernel kernel
     uint32_t each = call.paired ? 2 : 1, blocks = limits->multiprocessors;
     uint32_t panels = (call.panels / each + blocks - 1) / blocks * each;
     uint32_t steps = call.type == QUANT_Q4R ? (call.input.k + 255) / 256 : (call.input.k + 31) / 32;
-    call.input.copied = true;
     call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
     call.whole = floats || (tuning->whole > 0 && panels >= tuning->whole);
     uint32_t shared = ring < limits->shared
@@ -184,13 +141,13 @@ static bool few_joins(cuda_step *step, const few_call *given, cuda_kernel kernel
                           : UINT32_MAX;
     if (shared > limits->shared || shared < ring)
         return false;
-    if (step->walk.phases >= (tuning->phases > 0 ? tuning->phases : 1) ||
+    if (step->walk.phases == WALK_PHASES ||
         (step->walk.phases > 0 && step->walk_launch.kernel != kernel))
         few_flush(step);
     if (step->walk.phases == 0) {
         step->walk_launch =
             (cuda_launch){.kernel = kernel, .x = blocks, .y = 1, .z = 1, .threads = threads};
-        if (tuning->walk == 2 || tuning->early == 0)
+        if (tuning->early == 0)
             step->walk_launch.begin = CUDA_TOGETHER;
         step->walk.depth = depth;
         step->walk.met = step->scratch->met;
@@ -211,8 +168,7 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     quant_type type = products[0].linear->weight.type;
     few_call call = {
         .input = input_of(site, type), .matrices = (uint32_t)count, .type = (uint32_t)type};
-    cuda_launch launch = {
-        .kernel = kernel_of(type, tuning->wide), .y = 1, .z = 1, .threads = FEW_THREADS};
+    cuda_launch launch = {.kernel = kernel_of(type), .y = 1, .z = 1, .threads = FEW_THREADS};
     uint64_t panel_bytes;
     if (launch.kernel == CUDA_KERNELS ||
         !weight_panel_bytes(type, products[0].linear->weight.k, &panel_bytes))
@@ -220,8 +176,6 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     call.panel_bytes = panel_bytes;
     for (size_t i = 0; i < count; i++)
         set_matrix(&products[i], &call, (uint32_t)i);
-    if (too_large(&call, type, tuning))
-        return false;
     if (pair != NULL) {
         call.paired = true;
         call.activation = (uint32_t)*pair;
@@ -232,19 +186,13 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     launch.x = most < limits->multiprocessors ? most : limits->multiprocessors;
     uint32_t steps = type == QUANT_Q4R ? (site->k + 255) / 256 : (site->k + 31) / 32;
     uint32_t panels = (most + launch.x - 1) / launch.x * each;
-    uint32_t most_shared = tuning->wide ? limits->shared : 0;
-    call.input.copied = tuning->wide;
+    bool floats = call.input.form == CALL_FLOAT;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;
-    launch.shared = call.input.form == CALL_FLOAT ? set_ring(&call, panels, tuning->lines)
-                                                  : set_rounds(&call, panels, steps, most_shared);
+    launch.shared = floats ? set_ring(&call, panels, tuning->lines, limits->shared)
+                           : set_rounds(&call, panels, steps, limits->shared);
     if (launch.shared > limits->shared)
         return false;
-    call.own = few_share_of(step, call.matrices, launch.x, panel_bytes, call.paired);
-    for (uint32_t i = 0; i < call.matrices; i++) {
-        call.own.data[i] = call.one[i].data;
-        call.own.panels[i] = call.one[i].panels;
-    }
-    call.next = few_coming(step);
+    call.ahead = (uint64_t)tuning->ahead * 1024;
     step_launch(step, &launch, &call);
     return true;
 }

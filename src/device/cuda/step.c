@@ -211,16 +211,6 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
         adapt_product(step, site, (uint32_t)i, &products[i], base[i], views);
 }
 
-/* What will be read behind the products that are launched next. */
-static void follow(cuda_step *step, const linear_view *first, const linear_view *second,
-                   const linear_view *third) {
-    step->next[0] = first;
-    step->next[1] = second;
-    step->next[2] = third;
-    step->nexts = third != NULL ? 3 : second != NULL ? 2 : first != NULL ? 1 : 0;
-    step->next_paired = step->nexts == 2 && step->tuning->pair > 0;
-}
-
 /* ---- Attention ---- */
 
 static kv_call kv_of(const cuda_step *step, uint32_t number) {
@@ -289,8 +279,7 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
                         .attend = *attend,
                         .part = step->scratch->part,
                         .arrived = step->scratch->arrived,
-                        .splits = step->splits,
-                        .next = few_coming(step)};
+                        .splits = step->splits};
     cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows,       step->splits,
                           DECODE_THREADS,     (uint32_t)bytes, CUDA_BEHIND};
     step_launch(step, &launch, &call);
@@ -322,7 +311,6 @@ static void attention(cuda_step *step, uint32_t number) {
     cuda_product products[] = {{&layer->query, scratch->query, layer->query.weight.rows, false, 0},
                                {&layer->key, scratch->key, layer->key.weight.rows, false, 0},
                                {&layer->value, scratch->value, layer->value.weight.rows, false, 0}};
-    follow(step, &layer->output, NULL, NULL);
     multiply_site(step, &site, products, 3);
     attend_rows_call call = {.kv = kv_of(step, number),
                              .query = scratch->query_form,
@@ -387,10 +375,6 @@ static void attention_output(cuda_step *step, uint32_t number) {
                       .layer = number,
                       .count = 1,
                       .matrix = {ADAPTER_OUTPUT}};
-    if (layer->gate.weight.data != NULL)
-        follow(step, &layer->up, &layer->gate, NULL);
-    else
-        follow(step, &layer->up, NULL, NULL);
     joining with = {&layer->output, &layer->attention_post_norm, &layer->attention_norm,
                     ADAPTER_ATTENTION_POST_NORM, ADAPTER_ATTENTION_NORM};
     join(step, &site, &with);
@@ -411,7 +395,6 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .matrix = {ADAPTER_UP, ADAPTER_GATE}};
     cuda_product products[] = {{&layer->up, scratch->up, layer->feed_forward, false, 0},
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
-    follow(step, &layer->down, NULL, NULL);
     bool paired = gated && step->tuning->pair > 0 &&
                   few_products(step, &site, products, 2, &layer->activation);
     if (!paired)
@@ -425,12 +408,6 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .layer = number,
                       .count = 1,
                       .matrix = {ADAPTER_DOWN}};
-    if (number + 1 < step->model->layers) {
-        const layer_view *behind = &step->model->layer[number + 1];
-        follow(step, &behind->query, &behind->key, &behind->value);
-    } else {
-        follow(step, &step->model->head, NULL, NULL);
-    }
     joining with = {&layer->down, &layer->feed_forward_post_norm, &layer->feed_forward_norm,
                     ADAPTER_FEED_FORWARD_POST_NORM, ADAPTER_FEED_FORWARD_NORM};
     join(step, &down, &with);
@@ -528,7 +505,6 @@ static void head(cuda_step *step) {
                            .matrix = {ADAPTER_HEAD}};
     }
     site.count = 1;
-    follow(step, NULL, NULL, NULL);
     cuda_product product = {&model->head, scratch->logits, model->vocabulary, false, 0};
     multiply_site(step, &site, &product, 1);
     find_tops(step);

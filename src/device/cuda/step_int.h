@@ -15,10 +15,6 @@ typedef struct cuda_step {
     const cuda_tuning *tuning;
     uint32_t splits; /* of attention: at most, of any row */
     bool alone;      /* no two rows are of one session */
-    /* Products that come next, as far as they are known. */
-    const linear_view *next[LINEAR_CALLS];
-    uint32_t nexts;
-    bool next_paired;
     /* Products that are not launched yet, because those behind them may join their kernel. */
     walk_call walk;
     cuda_launch walk_launch;
@@ -87,9 +83,6 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
 
 /* What still waits in step->walk is launched; whatever else goes to the card goes behind it. */
 void few_flush(cuda_step *step);
-
-/* Weights of step->next, for the kernel in front of them. */
-few_weights few_coming(const cuda_step *step);
 
 /* ---- Adapters ---- */
 

@@ -10,26 +10,23 @@ cuda_tuning cuda_tuning_usual(void) {
                          .early = 1,
                          .ahead = 96,
                          .pair = 1,
-                         .phases = WALK_PHASES,
+                         .whole = 8,
                          .depth = 4,
-                         .lines = 256};
+                         .lines = 640,
+                         .tile = 9};
 }
 
 bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
     struct {
         const char *name;
         uint32_t *number, most;
-    } numbers[] = {{"rung=", &tuning->rung, 2},
+    } numbers[] = {{"rung=", &tuning->rung, 3},
                    {"graph=", &tuning->graph, 1},
                    {"early=", &tuning->early, 1},
                    {"ahead=", &tuning->ahead, 4096},
                    {"pair=", &tuning->pair, 1},
-                   {"next=", &tuning->next, 1},
-                   {"wide=", &tuning->wide, 1},
                    {"whole=", &tuning->whole, 4096},
-                   {"walk=", &tuning->walk, 2},
                    {"depth=", &tuning->depth, WALK_DEPTH},
-                   {"phases=", &tuning->phases, WALK_PHASES},
                    {"tile=", &tuning->tile, 65535},
                    {"lines=", &tuning->lines, 1024},
                    {"attend=", &tuning->attend, 1}};

@@ -13,11 +13,9 @@
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
-    X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
-    X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
+    X(few_q4r, few_call, FEW_THREADS, 1, true)                                                     \
+    X(few_q8b, few_call, FEW_THREADS, 1, true)                                                     \
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
-    X(few_q4r_wide, few_call, FEW_THREADS, 1, true)                                                \
-    X(few_q8b_wide, few_call, FEW_THREADS, 1, true)                                                \
     X(walk_q4r, walk_call, FEW_THREADS, 1, true)                                                   \
     X(walk_float, walk_call, WALK_FLOAT_THREADS, 1, true)                                          \
     X(walk_q8b, walk_call, FEW_THREADS, 1, true)                                                   \
@@ -142,7 +140,6 @@ typedef struct few_input {
     uint32_t k, rows, form;
     uint32_t together; /* rows that are staged at once */
     uint32_t direct;   /* not staged at all: there is no norm */
-    uint32_t copied;   /* rows and the norm's weights come without passing through registers */
     uint32_t activated, activation;
     norm_call norm; /* without rows of adapters */
 } few_input;
@@ -157,37 +154,27 @@ typedef struct few_matrix {
     uint32_t outputs, panels;
 } few_matrix;
 
-/* The panels that a kernel of products will read, in the order in which it does. */
-typedef struct few_weights {
-    const uint8_t *data[LINEAR_CALLS];
-    uint32_t panels[LINEAR_CALLS];
-    uint32_t matrices, blocks;   /* 0 matrices: nothing is known */
-    uint64_t panel_bytes, ahead; /* bytes of each block that are fetched before it begins */
-    uint32_t paired;
-} few_weights;
-
 /* Up to three matrices of one type and k, their panels one behind the other and shared out among
  * the blocks. `paired`: two of equal size, up and gate; out of the first is
  * activation(gate) · up. */
 #define FEW_ROWS    4
 #define FEW_THREADS 512
 #define FEW_RING    4
-#define FEW_SLOTS   256 /* of 16 outputs, of one round of kernels that are not wide: 32 KiB */
 typedef struct few_call {
     few_input input;
     few_matrix one[LINEAR_CALLS];
     uint64_t panel_bytes;
     uint32_t matrices, panels;
     uint32_t paired, activation;
-    uint32_t type;         /* FLOAT: quant_type */
-    uint32_t together;     /* panels of one round */
-    uint32_t whole;        /* a warp has all of a panel's k: no slots but for results */
-    uint32_t lines;        /* FLOAT: of a panel that are in the ring together */
-    few_weights own, next; /* are fetched before the input is there, and at the end */
+    uint32_t type;     /* FLOAT: quant_type */
+    uint32_t together; /* panels of one round */
+    uint32_t whole;    /* a warp has all of a panel's k: no slots but for results */
+    uint32_t lines;    /* FLOAT: of a panel that are in the ring together */
+    uint64_t ahead;    /* bytes of weights that each block fetches before its input is there */
 } few_call;
 
 /* Several of them one behind the other in one kernel of a block for each multiprocessor, which wait
- * for each other in between. Their own and next weights are not looked at. */
+ * for each other in between. What they would fetch early is not looked at. */
 #define WALK_PHASES        4
 #define WALK_DEPTH         8    /* at most */
 #define WALK_PIECE         2240 /* bytes */
@@ -255,7 +242,6 @@ typedef struct decode_call {
     float *part;       /* [rows][heads][splits][16 + head_size up to 16] */
     uint32_t *arrived; /* [rows][heads] zeros, which it leaves */
     uint32_t splits;
-    few_weights next;
 } decode_call;
 
 /* ---- The head ---- */

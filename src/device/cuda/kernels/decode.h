@@ -308,13 +308,6 @@ EXACT_INLINE void decode_split(const decode_call *call, kernel_place *at, decode
     CUDA_EACH(at, attend_values(own, at, attend, desk->kv_head));
 }
 
-/* The output's weights, shared out among the heads. */
-EXACT_INLINE void decode_ahead(const decode_call *call, const kernel_place *at) {
-    uint32_t heads = call->attend.heads, block = at->x + at->thread * heads;
-    if (at->y == 0 && block < call->next.blocks)
-        ahead_part(&call->next, 0, 1, block);
-}
-
 EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
     decode_desk desk = decode_open(call, at);
     uint32_t size = call->attend.kv.head_size;
@@ -323,8 +316,6 @@ EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
         return;
     CUDA_EACH(at, decode_copy(call, at, &desk, false); decode_copy(call, at, &desk, true));
     place_wait();
-    if (at->z == desk.to)
-        CUDA_EACH(at, decode_ahead(call, at));
     decode_position(call, at, &desk);
     decode_split(call, at, &desk);
     if (desk.to > desk.from) {

@@ -76,20 +76,13 @@ EXACT_INLINE float input_number(const few_input *input, const float *x, const fl
                         : input_activation(input->activation, y);
 }
 
-/* By all threads; where input->copied, whole groups of four are on their way when it returns, until
- * COPY_WAIT. */
-EXACT_INLINE void input_copy(const few_input *input, const kernel_place *at, const float *from,
-                             uint32_t count, bool aligned, float *to) {
+/* By all threads, without passing through registers: whole groups of four are on their way when it
+ * returns, until COPY_WAIT. */
+EXACT_INLINE void input_copy(const kernel_place *at, const float *from, uint32_t count,
+                             bool aligned, float *to) {
     uint32_t whole = aligned ? count / 4 : 0;
-    if (input->copied)
-        for (uint32_t j = at->thread; j < whole; j += at->threads)
-            copy_begin(at, to + 4 * j, from + 4 * j);
-    else
-#ifdef __CUDA_ARCH__
-#pragma unroll 4
-#endif
-        for (uint32_t j = at->thread; j < whole; j += at->threads)
-            *(exact_words *)(void *)(to + 4 * j) = load_fresh_words(from + 4 * j);
+    for (uint32_t j = at->thread; j < whole; j += at->threads)
+        copy_begin(at, to + 4 * j, from + 4 * j);
     for (uint32_t j = 4 * whole + at->thread; j < count; j += at->threads)
         to[j] = load_fresh(from + j);
 }
@@ -103,7 +96,7 @@ EXACT_INLINE void input_stage(const few_input *input, const kernel_place *at, co
         const float *gate = input->gate != NULL ? input->gate + row * input->stride : NULL;
         float *to = desk->stage + i * desk->k;
         if (!input->activated)
-            input_copy(input, at, x, input->k, input->stride % 4 == 0, to);
+            input_copy(at, x, input->k, input->stride % 4 == 0, to);
         else
             for (uint32_t j = at->thread; j < input->k; j += at->threads)
                 to[j] = input_number(input, x, gate, j);
@@ -346,7 +339,7 @@ EXACT_INLINE void input_direct(const few_input *input, const kernel_place *at,
 EXACT_INLINE void input_early(const few_input *input, const kernel_place *at,
                               const few_desk *desk) {
     if (input->norm.kind != CALL_NORM_NONE)
-        input_copy(input, at, input->norm.weight, input->k, true, desk->weight);
+        input_copy(at, input->norm.weight, input->k, true, desk->weight);
 }
 
 EXACT_INLINE void input_make(const few_input *input, kernel_place *at, const few_desk *desk) {

@@ -14,8 +14,8 @@
     extern "C" __global__ void __launch_bounds__(threads, together)                                \
         avo_##name(const __grid_constant__ call_type call) {                                       \
         extern __shared__ float shared[];                                                          \
-        kernel_place at = {blockIdx.x, blockIdx.y,  blockIdx.z, threadIdx.x,                       \
-                           blockDim.x, gridDim.x, shared,      NULL, 0};                                         \
+        kernel_place at = {blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, blockDim.x, gridDim.x, \
+                           shared,     NULL,       0};                                             \
         if (!waits)                                                                                \
             place_wait();                                                                          \
         kernel_##name(&call, &at);                                                                 \

@@ -1,7 +1,8 @@
 /* Products of many rows with Q4R weights on the tensor cores, in integers: exact, and so the same
  * bits as everywhere. A number times its multiplier fits a byte, so the weights of a super-block
  * are made signed bytes in registers; a warp multiplies one panel (16 outputs) with 64 rows of x,
- * 32 k at a time, and adds each super-block's sums up by fma, in the order of k. */
+ * 32 k at a time, and adds each super-block's sums up by fma, in the order of k. On an H200 prefill
+ * of 8B is 3.8 times as fast as without (docs/cuda.md). */
 #ifndef AVO_DEVICE_CUDA_KERNELS_TILE_H
 #define AVO_DEVICE_CUDA_KERNELS_TILE_H
 

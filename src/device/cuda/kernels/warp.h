@@ -239,42 +239,4 @@ EXACT_INLINE void load_ahead(uint32_t thread, uint32_t threads, const uint8_t *f
     }
 }
 
-/* What block `block` of these products reads first. */
-EXACT_INLINE void ahead_part(const few_weights *weights, uint32_t thread, uint32_t threads,
-                             uint32_t block) {
-    uint32_t together = weights->paired ? 2 : 1, all = 0;
-    for (uint32_t i = 0; i < weights->matrices; i++)
-        all += weights->panels[i];
-    all /= together;
-    if (block >= weights->blocks)
-        return;
-    uint32_t panel = (uint32_t)((uint64_t)all * block / weights->blocks);
-    uint32_t end = (uint32_t)((uint64_t)all * (block + 1) / weights->blocks);
-    uint64_t left = weights->ahead / together / 16 * 16;
-    for (uint32_t i = 0; i < weights->matrices; i++) {
-        uint32_t begin = weights->paired ? panel : panel < weights->panels[i] ? panel : UINT32_MAX;
-        uint32_t last = end < weights->panels[i] ? end : weights->panels[i];
-        if (begin < last) {
-            uint64_t bytes = (last - begin) * weights->panel_bytes;
-            bytes = bytes < left ? bytes : left;
-            load_ahead(thread, threads, weights->data[i] + begin * weights->panel_bytes, bytes);
-            left -= weights->paired ? 0 : bytes;
-        }
-        if (weights->paired)
-            continue;
-        panel = panel < weights->panels[i] ? 0 : panel - weights->panels[i];
-        end = end < weights->panels[i] ? 0 : end - weights->panels[i];
-    }
-}
-
-EXACT_INLINE void few_ahead(const few_weights *weights, const kernel_place *at, uint32_t block) {
-    ahead_part(weights, at->thread, at->threads, block);
-}
-
-/* By one warp. */
-EXACT_INLINE void few_ahead_warp(const few_weights *weights, const kernel_place *at,
-                                 uint32_t block) {
-    EACH_LANE(at, own) ahead_part(weights, lane, WARP, block);
-}
-
 #endif
