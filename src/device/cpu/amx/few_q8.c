@@ -1,4 +1,5 @@
-/* Products of 4 to 16 rows with 8 bits (A16) on tiles. linear_blocks.h has those of more rows.
+/* Products of rows with 8 bits (A16) on tiles, up to 16 at a time. linear_blocks.h has those of
+ * many rows with few panels.
  *
  * Tile    x of a unit (32 k) is the high bytes of up to 8 rows, then their low bytes: 16 rows of
  *         half the depth. So one product gives the sums of both planes, and weights are read as
