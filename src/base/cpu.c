@@ -16,6 +16,37 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
+/* Linux lends the 8 KB of tile registers only to processes that ask; threads inherit the answer. It
+ * says no where a thread's signal stack could not hold them, or when it does not know the question
+ * (before 5.16). */
+static bool ask_for_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+#if __has_include(<sys/platform/x86.h>)
+#include <sys/platform/x86.h>
+#endif
+
+#ifdef CPU_FEATURE_ACTIVE
+/* What the C library (glibc 2.34 or newer) found when the process began: features that the
+ * processor has and the operating system saves. A CPUID instruction in a virtual machine is a call
+ * to its host and takes 20 us; opening an engine asks a dozen times. */
+cpu_features cpu_features_detect(void) {
+    cpu_features features = {0};
+    features.avx2 = CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(FMA) && CPU_FEATURE_ACTIVE(F16C);
+    features.avx512 = features.avx2 && CPU_FEATURE_ACTIVE(AVX512F) &&
+                      CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
+                      CPU_FEATURE_ACTIVE(AVX512VL);
+    features.avx512_vnni = features.avx512 && CPU_FEATURE_ACTIVE(AVX512_VNNI);
+    features.avx_vnni = features.avx2 && CPU_FEATURE_ACTIVE(AVX_VNNI);
+    features.avx512_bf16 = features.avx512 && CPU_FEATURE_ACTIVE(AVX512_BF16);
+    bool tiles = features.avx512_vnni && CPU_FEATURE_ACTIVE(AMX_TILE) && ask_for_tiles();
+    features.amx_int8 = tiles && CPU_FEATURE_ACTIVE(AMX_INT8);
+    features.amx_bf16 = tiles && CPU_FEATURE_ACTIVE(AMX_BF16);
+    return features;
+}
+#else
 #include <cpuid.h>
 
 static uint64_t read_xcr0(void) {
@@ -23,14 +54,6 @@ static uint64_t read_xcr0(void) {
     uint32_t high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
-}
-
-/* Linux lends the 8 KB of tile registers only to processes that ask; threads inherit the answer. It
- * says no where a thread's signal stack could not hold them, or when it does not know the question
- * (before 5.16). */
-static bool ask_for_tiles(void) {
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
 cpu_features cpu_features_detect(void) {
@@ -63,6 +86,7 @@ cpu_features cpu_features_detect(void) {
     }
     return features;
 }
+#endif
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
