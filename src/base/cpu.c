@@ -31,7 +31,7 @@ static bool ask_for_tiles(void) {
 #ifdef CPU_FEATURE_ACTIVE
 /* What the C library (glibc 2.34 or newer) found when the process began: features that the
  * processor has and the operating system saves. A CPUID instruction in a virtual machine is a call
- * to its host and takes 20 us; opening an engine asks a dozen times. */
+ * to its host and takes 20 us; opening an engine asks several times. */
 cpu_features cpu_features_detect(void) {
     cpu_features features = {0};
     features.avx2 = CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(FMA) && CPU_FEATURE_ACTIVE(F16C);
