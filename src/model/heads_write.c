@@ -192,7 +192,7 @@ static void write_eagle(json_writer *w, const heads_config *c) {
         json_u64(w, c->tap[i]);
     json_end(w);
     json_member_u64(w, "depth", c->depth);
-    json_member_u64(w, "window", 0);
+    json_member_u64(w, "window", c->window);
     json_member_u64(w, "attention_heads", c->attention_heads);
     json_member_u64(w, "kv_heads", c->kv_heads);
     json_member_u64(w, "head_size", c->head_size);
@@ -218,6 +218,7 @@ static avo_status write_fields(const heads_config *c, buffer *out) {
     if (c->kind == HEADS_MEDUSA) {
         json_member_u64(w, "heads", c->heads);
         json_member_u64(w, "blocks", c->blocks);
+        json_member_boolean(w, "token", c->token);
     } else {
         write_eagle(w, c);
     }

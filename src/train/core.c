@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/options.h"
 #include "device/adapter.h"
+#include "train/heads.h"
 
 #include <string.h>
 
@@ -22,6 +23,8 @@ static avo_status check_options(const avo_model *model, const train_core_options
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "context_max is %u, must be 2 to rows_max + 1 (%u)", o->context_max,
                            o->rows_max + 1);
+    if (o->method == TRAIN_DRAFT_HEADS)
+        return train_heads_check(model, &o->heads, error);
     if (view->layers >= DEVICE_TAPS_MAX)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
                            "%s has %u layers; models of at most %d can be trained",
@@ -44,11 +47,14 @@ static avo_engine_options engine_options(const train_core *core, uint32_t taps[D
     const train_core_options *o = &core->options;
     avo_engine_options own = o->engine;
     uint32_t layers = core->model->view.layers;
-    for (uint32_t i = 0; i <= layers; i++)
+    uint32_t tap_count = layers + 1;
+    if (core->heads != NULL)
+        train_heads_taps(core, taps, &tap_count);
+    for (uint32_t i = 0; i < tap_count && core->heads == NULL; i++)
         taps[i] = i;
     own.size = sizeof(own);
     own.taps = taps;
-    own.tap_count = layers + 1;
+    own.tap_count = tap_count;
     own.rows_max = o->rows_max;
     own.context_max = own.context_max > o->context_max ? own.context_max : o->context_max;
     own.sessions_max = own.sessions_max > o->sequences_max ? own.sessions_max : o->sequences_max;
@@ -102,12 +108,7 @@ avo_status train_parameters_take(train_core *core, avo_error *error) {
     return AVO_OK;
 }
 
-typedef struct cutter {
-    float *memory; /* NULL: only counts */
-    size_t at;
-} cutter;
-
-static float *cut(cutter *c, size_t rows, size_t width) {
+float *train_cut(train_cutter *c, size_t rows, size_t width) {
     float *out = c->memory == NULL ? NULL : c->memory + c->at;
     c->at += (rows * width + 15) / 16 * 16;
     return out;
@@ -137,60 +138,60 @@ static bool has_softcap(const model_view *view) {
     return false;
 }
 
-static void cut_layer(train_core *core, cutter *c, size_t rows) {
+static void cut_layer(train_core *core, train_cutter *c, size_t rows) {
     train_buffers *b = &core->buffers;
     row_widths w = widths_of(core->net.view);
-    b->normed = cut(c, rows, w.width);
-    b->query_raw = cut(c, rows, w.query);
-    b->key_raw = cut(c, rows, w.kv);
-    b->query = cut(c, rows, w.query);
-    b->key = cut(c, rows, w.kv);
-    b->value = cut(c, rows, w.kv);
-    b->attended = cut(c, rows, w.query);
-    b->projected = cut(c, rows, w.width);
-    b->joined = cut(c, rows, w.width);
-    b->before = cut(c, rows, w.width);
-    b->normed_up = cut(c, rows, w.width);
-    b->down = cut(c, rows, w.width);
-    b->after = cut(c, rows, w.width);
-    b->low = cut(c, rows * ADAPTER_MATRICES, core->rank);
-    b->dlow = cut(c, rows * TRAIN_GROUP_MAX, core->rank);
-    b->hidden = cut(c, rows, w.width);
-    b->width_a = cut(c, rows, w.width);
-    b->width_b = cut(c, rows, w.width);
-    b->dquery = cut(c, rows, w.query);
-    b->dkey = cut(c, rows, w.kv);
-    b->dvalue = cut(c, rows, w.kv);
-    b->dattended = cut(c, rows, w.query);
+    b->normed = train_cut(c, rows, w.width);
+    b->query_raw = train_cut(c, rows, w.query);
+    b->key_raw = train_cut(c, rows, w.kv);
+    b->query = train_cut(c, rows, w.query);
+    b->key = train_cut(c, rows, w.kv);
+    b->value = train_cut(c, rows, w.kv);
+    b->attended = train_cut(c, rows, w.query);
+    b->projected = train_cut(c, rows, w.width);
+    b->joined = train_cut(c, rows, w.width);
+    b->before = train_cut(c, rows, w.width);
+    b->normed_up = train_cut(c, rows, w.width);
+    b->down = train_cut(c, rows, w.width);
+    b->after = train_cut(c, rows, w.width);
+    b->low = train_cut(c, rows * ADAPTER_MATRICES, core->rank);
+    b->dlow = train_cut(c, rows * TRAIN_GROUP_MAX, core->rank);
+    b->hidden = train_cut(c, rows, w.width);
+    b->width_a = train_cut(c, rows, w.width);
+    b->width_b = train_cut(c, rows, w.width);
+    b->dquery = train_cut(c, rows, w.query);
+    b->dkey = train_cut(c, rows, w.kv);
+    b->dvalue = train_cut(c, rows, w.kv);
+    b->dattended = train_cut(c, rows, w.query);
     size_t shared = c->at;
-    b->gate = cut(c, rows, w.feed_forward);
-    b->up = cut(c, rows, w.feed_forward);
-    b->active = cut(c, rows, w.feed_forward);
-    b->dactive = cut(c, rows, w.feed_forward);
-    cutter logits = {c->memory, shared};
-    b->logits = cut(&logits, TRAIN_HEAD_ROWS, core->net.view->vocabulary);
+    b->gate = train_cut(c, rows, w.feed_forward);
+    b->up = train_cut(c, rows, w.feed_forward);
+    b->active = train_cut(c, rows, w.feed_forward);
+    b->dactive = train_cut(c, rows, w.feed_forward);
+    train_cutter logits = {c->memory, shared};
+    b->logits = train_cut(&logits, TRAIN_HEAD_ROWS, core->net.view->vocabulary);
     c->at = size_max(c->at, logits.at);
-    b->units = cut(c, rows, w.width);
+    b->units = train_cut(c, rows, w.width);
     size_t weights = w.heads * core->options.rows_max * core->options.context_max;
     core->weights_floats = size_min(weights, TRAIN_WEIGHTS_FLOATS);
-    b->weights = cut(c, 1, core->weights_floats);
+    b->weights = train_cut(c, 1, core->weights_floats);
 }
 
 size_t train_buffers_cut(train_core *core, float *memory) {
     const model_view *view = core->net.view;
     train_buffers *b = &core->buffers;
-    cutter c = {.memory = memory};
+    train_cutter c = {.memory = memory};
     size_t rows = size_max(core->options.rows_max, TRAIN_HEAD_ROWS);
     size_t longest = size_max(size_max(view->k_max, view->vocabulary), view->width);
     core->attention_floats = train_attention_floats(view, core->options.context_max);
     cut_layer(core, &c, rows);
-    b->cosine = cut(&c, (size_t)core->options.rows_max * 2, core->pairs_max);
-    b->sine = cut(&c, (size_t)core->options.rows_max * 2, core->pairs_max);
-    b->scores = cut(&c, 1, core->attention_floats);
-    b->dscores = cut(&c, 1, core->attention_floats);
-    b->slopes = cut(&c, 1, has_softcap(view) ? core->attention_floats : 0);
-    b->sums = cut(&c, 2, longest);
-    b->order_b = cut(&c, longest, core->rank);
+    b->cosine = train_cut(&c, (size_t)core->options.rows_max * 2, core->pairs_max);
+    b->sine = train_cut(&c, (size_t)core->options.rows_max * 2, core->pairs_max);
+    b->scores = train_cut(&c, 1, core->attention_floats);
+    b->dscores = train_cut(&c, 1, core->attention_floats);
+    b->slopes = train_cut(&c, 1, has_softcap(view) ? core->attention_floats : 0);
+    b->sums = train_cut(&c, 2, longest);
+    b->order_b = train_cut(&c, longest, core->rank);
     return c.at * sizeof(float);
 }
 
@@ -257,12 +258,17 @@ static avo_status open_net(train_core *core, avo_error *error) {
     return AVO_OK;
 }
 
+/* By method. */
+static size_t cut_buffers(train_core *core, float *memory) {
+    return core->heads != NULL ? train_heads_cut(core, memory) : train_buffers_cut(core, memory);
+}
+
 static avo_status open_buffers(train_core *core, avo_error *error) {
     const region_options options = {.huge = true};
-    size_t bytes = train_buffers_cut(core, NULL);
+    size_t bytes = cut_buffers(core, NULL);
     AVO_TRY(region_open(core->allocator, bytes, &options, "buffers of the backward pass",
                         &core->buffer_memory, error));
-    (void)train_buffers_cut(core, (float *)(void *)core->buffer_memory.data);
+    (void)cut_buffers(core, (float *)(void *)core->buffer_memory.data);
     return AVO_OK;
 }
 
@@ -283,20 +289,35 @@ static avo_status open_engine(train_core *core, avo_error *error) {
     return AVO_OK;
 }
 
-static bool is_lora(const train_core *core) {
-    return core->options.method == TRAIN_LORA;
+/* Parameters of the method. */
+static avo_status open_method(train_core *core, avo_error *error) {
+    switch (core->options.method) {
+    case TRAIN_LORA:
+        return train_lora_open(core, error);
+    case TRAIN_FULL:
+        return train_full_open(core, error);
+    case TRAIN_DRAFT_HEADS:
+        break;
+    }
+    return train_heads_open(core, error);
+}
+
+static avo_status bind_method(train_core *core, avo_error *error) {
+    if (core->heads != NULL)
+        return train_heads_bind(core, error);
+    return core->lora != NULL ? train_lora_bind(core, error) : train_full_bind(core, error);
 }
 
 static avo_status open_parts(train_core *core, avo_error *error) {
     AVO_TRY(take_call(core, error));
-    AVO_TRY(is_lora(core) ? train_lora_open(core, error) : train_full_open(core, error));
+    AVO_TRY(open_method(core, error));
     AVO_TRY(train_parameters_take(core, error));
-    if (!is_lora(core))
+    if (core->full != NULL)
         AVO_TRY(train_full_model(core, error));
     AVO_TRY(open_engine(core, error));
     AVO_TRY(open_net(core, error));
     AVO_TRY(open_buffers(core, error));
-    AVO_TRY(is_lora(core) ? train_lora_bind(core, error) : train_full_bind(core, error));
+    AVO_TRY(bind_method(core, error));
     return train_core_changed(core, error);
 }
 
@@ -362,18 +383,18 @@ static avo_status plan(train_core *core, uint64_t *bytes, avo_error *error) {
     avo_plan engine = AVO_PLAN_INIT;
     engine_plan_details details;
     core->planning = true;
-    AVO_TRY(is_lora(core) ? train_lora_open(core, error) : train_full_open(core, error));
+    AVO_TRY(open_method(core, error));
     AVO_TRY(train_parameters_take(core, error));
     avo_engine_options options = engine_options(core, taps);
     AVO_TRY(engine_plan_describe(core->model, &options, &engine, &details, error));
     core->net.view = &core->model->view;
     uint32_t workers = engine.threads == 0 ? 1 : engine.threads;
     *bytes = details.host_bytes + 2 * whole_pages(core->parameter_bytes) +
-             whole_pages(train_buffers_cut(core, NULL)) + core->arena.used_bytes +
-             GEMM_SHARED_BYTES + workers * (uint64_t)GEMM_WORKER_BYTES;
+             whole_pages(cut_buffers(core, NULL)) + core->arena.used_bytes + GEMM_SHARED_BYTES +
+             workers * (uint64_t)GEMM_WORKER_BYTES;
     if (core->adapter != NULL)
         *bytes += core->adapter->memory_bytes;
-    else /* the engine's copy of the matrices, in panels of f32 */
+    else if (core->full != NULL) /* the engine's copy of the matrices, in panels of f32 */
         *bytes += core->parameter_bytes;
     return AVO_OK;
 }
@@ -396,7 +417,9 @@ train_parameters *train_core_parameters(train_core *core) {
 avo_status train_core_changed(train_core *core, avo_error *error) {
     train_close_sessions(core);
     core->call.ready = false;
-    return is_lora(core) ? train_lora_changed(core, error) : train_full_changed(core, error);
+    if (core->heads != NULL)
+        return AVO_OK; /* the engine does not compute them */
+    return core->lora != NULL ? train_lora_changed(core, error) : train_full_changed(core, error);
 }
 
 void train_core_clear(train_core *core) {

@@ -19,11 +19,22 @@
 
 #include <avocet.h>
 
+#include "model/heads.h"
 #include "train/parameters.h"
 
 typedef struct train_core train_core;
 
-typedef enum train_method { TRAIN_LORA, TRAIN_FULL } train_method;
+typedef enum train_method { TRAIN_LORA, TRAIN_FULL, TRAIN_DRAFT_HEADS } train_method;
+
+/* Draft heads of a frozen model (train/heads.h, docs/heads.md). */
+typedef struct train_heads_options {
+    heads_kind kind; /* HEADS_MEDUSA or HEADS_EAGLE */
+    uint32_t drafts; /* Medusa: heads; EAGLE: drafts in a row that are trained */
+    uint32_t tokens; /* that can be drafted */
+    uint32_t window; /* EAGLE: rows that a row sees; 0: all */
+    double teacher;  /* temperature of the model's probabilities, which the heads learn; 0: the
+                        tokens of the texts instead */
+} train_heads_options;
 
 typedef struct train_core_options {
     const avo_allocator *allocator;
@@ -38,7 +49,8 @@ typedef struct train_core_options {
     /* PEFT folder to continue from, made with the same rank, alpha, rslora, dora and targets; NULL:
      * A is random (PEFT's initialisation: uniform, Kaiming with a = √5), B is 0. */
     const char *resume;
-    uint64_t seed; /* of A */
+    uint64_t seed; /* of A, and of the first weights of heads */
+    train_heads_options heads;
     bool bfloat16; /* backward products in bfloat16 where the processor has it; else f32 */
     /* A call of forward has at most this many tokens, sequences, and tokens of one sequence. */
     uint32_t rows_max, sequences_max, context_max;

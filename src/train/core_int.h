@@ -154,8 +154,9 @@ struct train_core {
     uint32_t pairs_max, rank;
     float scale; /* of LoRA */
     avo_adapter *adapter;
-    struct train_lora *lora; /* lora.c; NULL: full tuning */
-    struct train_full *full; /* full.c; NULL: LoRA */
+    struct train_lora *lora;   /* lora.c; of the three, one is not NULL */
+    struct train_full *full;   /* full.c */
+    struct train_heads *heads; /* heads.c */
     train_call call;
     avo_session **session; /* [sequences_max] open ones of the call */
     uint32_t sessions;
@@ -181,10 +182,22 @@ AVO_MUST_USE avo_status train_full_bind(train_core *core, avo_error *error);
 AVO_MUST_USE avo_status train_full_changed(train_core *core, avo_error *error);
 void train_full_close(train_core *core);
 
+/* Draft heads: parameters; the layers that they read; what they need beside the buffers. */
+AVO_MUST_USE avo_status train_heads_open(train_core *core, avo_error *error);
+void train_heads_taps(const train_core *core, uint32_t *tap, uint32_t *taps);
+AVO_MUST_USE avo_status train_heads_bind(train_core *core, avo_error *error);
+
 /* Memory for values and gradients of parameters whose names, roles and shapes are set. */
 AVO_MUST_USE avo_status train_parameters_take(train_core *core, avo_error *error);
 /* Cuts the buffers out of `memory`, or with NULL only counts; the bytes. */
 size_t train_buffers_cut(train_core *core, float *memory);
+/* The same of draft heads. */
+size_t train_heads_cut(train_core *core, float *memory);
+typedef struct train_cutter {
+    float *memory; /* NULL: only counts */
+    size_t at;
+} train_cutter;
+float *train_cut(train_cutter *cutter, size_t rows, size_t width);
 
 /* ---- Work for the team ---- */
 
@@ -248,6 +261,9 @@ void train_attention_backward(train_core *core, const layer_view *layer);
 size_t train_attention_floats(const model_view *view, uint32_t context_max);
 
 void train_close_sessions(train_core *core);
+/* Lays the rows of a call and computes them without an adapter, but for the head. */
+AVO_MUST_USE avo_status train_compute(train_core *core, const train_sequence *sequences,
+                                      size_t count, avo_error *error);
 
 /* ---- The head (head.c) ---- */
 
@@ -275,6 +291,9 @@ void train_layer_forward(train_core *core, uint32_t layer, const float *hidden);
 void train_layer_backward(train_core *core, uint32_t layer, const float *hidden, bool input);
 /* Cosines and sines of the call's rows. */
 void train_angles(train_core *core);
+/* A head by the angles of its row, or back. */
+void train_rotate(const rotary_table *table, const float *cosine, const float *sine, bool back,
+                  float *head);
 /* Norms per head and rotation of buffers.query and key from their raw ones, and back. */
 void train_positions(train_core *core, const train_layer *layer, const layer_view *view);
 void train_positions_backward(train_core *core, const train_layer *layer, const layer_view *view);

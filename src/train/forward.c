@@ -112,6 +112,21 @@ static avo_status compute(train_core *core, bool base, avo_error *error) {
     return status_fail(error, why->status, "%s", why->text);
 }
 
+avo_status train_compute(train_core *core, const train_sequence *sequences, size_t count,
+                         avo_error *error) {
+    size_t tokens;
+    train_close_sessions(core);
+    AVO_TRY(lay_rows(core, sequences, count, &tokens, error));
+    if (core->call.rows == 0)
+        return AVO_OK;
+    avo_status status = compute(core, true, error);
+    if (status != AVO_OK) {
+        train_close_sessions(core);
+        avo_batch_clear(core->batch);
+    }
+    return status;
+}
+
 avo_status train_forward(train_core *core, const train_sequence *sequences, size_t count,
                          train_pass pass, const train_scores *scores, avo_error *error) {
     size_t tokens;

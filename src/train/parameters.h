@@ -27,10 +27,13 @@ typedef struct train_parameter {
     float *value, *gradient;
 } train_parameter;
 
+struct train_core;
+
 typedef struct train_parameters {
     train_parameter *item; /* [count] */
     uint32_t count;
-    uint64_t numbers; /* of all values */
+    uint64_t numbers;               /* of all values */
+    const struct train_core *heads; /* of draft heads: whose; NULL: others */
 } train_parameters;
 
 #endif

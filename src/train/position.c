@@ -30,8 +30,8 @@ typedef struct rotate_task {
     bool back;
 } rotate_task;
 
-static void rotate_head(const rotary_table *table, const float *cosine, const float *sine,
-                        bool back, float *head) {
+void train_rotate(const rotary_table *table, const float *cosine, const float *sine, bool back,
+                  float *head) {
     for (uint32_t i = 0; i < table->pairs; i++) {
         float *a = table->interleaved ? head + 2 * i : head + i;
         float *b = table->interleaved ? head + 2 * i + 1 : head + i + table->pairs;
@@ -49,8 +49,8 @@ static void rotate_rows(void *context, size_t begin, size_t end) {
     for (size_t row = begin; row < end; row++) {
         size_t at = ((size_t)task->layer->rotary * core->options.rows_max + row) * core->pairs_max;
         for (uint32_t head = 0; head < task->heads; head++)
-            rotate_head(table, core->buffers.cosine + at, core->buffers.sine + at, task->back,
-                        task->x + (row * task->heads + head) * task->layer->head_size);
+            train_rotate(table, core->buffers.cosine + at, core->buffers.sine + at, task->back,
+                         task->x + (row * task->heads + head) * task->layer->head_size);
     }
 }
 
