@@ -13,7 +13,7 @@ STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories26
 RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph bundle deb wheel check-packages install uninstall clean help train-style train-dpo train-rl train-demo
+.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph bundle deb wheel check-packages install uninstall clean help train-style train-dpo train-rl train-demo train-heads
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -93,6 +93,16 @@ train-demo: ## examples: train a small model from scratch on the text of the dem
 	@tools/demo/text --samples 4000 >$(BUILD)/train/demo-text/train.jsonl
 	./$(BUILD)/avocet train pretrain configs/train/demo.json --data $(BUILD)/train/demo-text -o $(BUILD)/train/demo --resume --context 256 --batch 16 --steps 300 --lr 2e-3
 	./$(BUILD)/avocet run $(BUILD)/train/demo --temperature 0 "What is 2 + 2?"
+
+train-heads: ## examples: train draft heads for the demo model (a minute), and count accepted drafts
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@mkdir -p $(BUILD)/train/heads-text
+	@tools/demo/text --samples 1500 --seed 7 >$(BUILD)/train/heads-text/train.jsonl
+	@tools/demo/text --samples 60 --valid >$(BUILD)/train/heads-text/valid.jsonl
+	./$(BUILD)/avocet train heads demo --config configs/train/heads.json --data $(BUILD)/train/heads-text -o $(BUILD)/train/heads --resume
+	./$(BUILD)/avocet speculate demo --draft-heads $(BUILD)/train/heads/heads.safetensors --source medusa --controller fixed --k 0,3 --prompts $(BUILD)/train/heads-text/valid.jsonl --limit 24 -n 80 -i 1
 
 exactness: ## recompute what the oracles computed and print the table of differences
 	@$(BOOT) run

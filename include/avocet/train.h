@@ -45,7 +45,7 @@ typedef struct avo_train_reward {
 
 typedef struct avo_train_options {
     size_t size;        /* sizeof(avo_train_options) */
-    const char *task;   /* "sft", "dpo", "rl" or "pretrain" */
+    const char *task;   /* "sft", "dpo", "rl", "pretrain" or "heads" */
     const char *output; /* folder for checkpoints, metrics and the result; made if needed */
     /* A JSON object with the settings of `avocet train`, at least "data": the names of its options,
      * with '_' or '-' (docs/train.md). Unknown names are refused. NULL: none. */
@@ -82,10 +82,11 @@ typedef struct avo_train_result {
 #define AVO_TRAIN_RESULT_INIT                                                                      \
     { sizeof(avo_train_result), 0, 0, 0, 0, 0.0, 0.0, 0, 0.0 }
 
-/* Trains an adapter for the model, or all of its weights ("full"), and writes the result to a
- * folder. The model does not change. The same model, data and settings give the same bytes,
- * whatever the number of threads and however often the run was stopped and resumed. Returns when
- * the run has ended; `result` may be NULL, and is filled after a failure, too. */
+/* Trains an adapter for the model, all of its weights ("full"), or draft heads for it ("heads"),
+ * and writes the result to a folder. The model does not change. The same model, data and settings
+ * give the same bytes, whatever the number of threads and however often the run was stopped and
+ * resumed. Returns when the run has ended; `result` may be NULL, and is filled after a failure,
+ * too. */
 AVO_API AVO_MUST_USE avo_status avo_train_run(const avo_model *model,
                                               const avo_train_options *options,
                                               avo_train_result *result, avo_error *error);

@@ -1,4 +1,5 @@
-/* `avocet train sft|dpo|rl|pretrain MODEL`: the options are the settings of train/settings.h. */
+/* `avocet train sft|dpo|rl|pretrain|heads MODEL`: the options are the settings of train/settings.h.
+ */
 #include "base/json_file.h"
 #include "cli/train_int.h"
 
@@ -10,6 +11,7 @@ extern const cli_command command_train_sft;
 extern const cli_command command_train_dpo;
 extern const cli_command command_train_rl;
 extern const cli_command command_train_pretrain;
+extern const cli_command command_train_heads;
 
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
 
@@ -149,7 +151,8 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
         {0},
     };
     options_add(&table, own);
-    add_publishing(&table, &call);
+    if (task != TRAIN_HEADS) /* no adapter */
+        add_publishing(&table, &call);
     add_settings(&table, &call.options.settings, &lists);
     int exit_status;
     if (!options_one_model(command, table.specs, argc, argv, &exit_status))
@@ -186,6 +189,10 @@ static int run_rl(int argc, char **argv) {
 
 static int run_pretrain(int argc, char **argv) {
     return run_task(&command_train_pretrain, TRAIN_PRETRAIN, argc, argv);
+}
+
+static int run_heads(int argc, char **argv) {
+    return run_task(&command_train_heads, TRAIN_HEADS, argc, argv);
 }
 
 const cli_command command_train_sft = {
@@ -236,10 +243,27 @@ const cli_command command_train_pretrain = {
     .run = run_pretrain,
 };
 
+const cli_command command_train_heads = {
+    .name = "train heads",
+    .summary = "train draft heads, which make a model faster",
+    .usage = "avocet train heads MODEL --data PATH -o FOLDER [options]\n\n"
+             "Prompts without an answer are answered by the model first: heads guess its own "
+             "words.\nOUT/heads.safetensors is the result; --draft-heads takes it.",
+    .examples = "avocet train heads smollm2 --data questions.jsonl -o heads --epochs 4\n"
+                "avocet train heads smollm2 --data questions.jsonl -o heads --kind eagle\n"
+                "avocet train heads smollm2 --data questions.jsonl -o heads --resume\n"
+                "avocet train heads smollm2 --data chats.jsonl -o heads --dry-run\n"
+                "avocet run smollm2 --draft-heads heads/heads.safetensors \"Hello\"\n"
+                "avocet speculate smollm2 --draft-heads heads/heads.safetensors --source medusa "
+                "--k 0,3",
+    .run = run_heads,
+};
+
 /* ---- train ---- */
 
-static const cli_command *const parts[] = {&command_train_sft, &command_train_dpo,
-                                           &command_train_rl, &command_train_pretrain, NULL};
+static const cli_command *const parts[] = {&command_train_sft,   &command_train_dpo,
+                                           &command_train_rl,    &command_train_pretrain,
+                                           &command_train_heads, NULL};
 
 static int run_train(int argc, char **argv) {
     return cli_run_child(&command_train, argc, argv);
@@ -247,11 +271,12 @@ static int run_train(int argc, char **argv) {
 
 const cli_command command_train = {
     .name = "train",
-    .summary = "train adapters and models",
+    .summary = "train adapters, models and draft heads",
     .usage = "avocet train sft MODEL --data PATH -o FOLDER [options]\n"
              "       avocet train dpo MODEL --data PATH -o FOLDER [options]\n"
              "       avocet train rl MODEL --data PATH --reward REWARD -o FOLDER [options]\n"
-             "       avocet train pretrain CONFIG.json|MODEL --data PATH -o FOLDER [options]\n\n"
+             "       avocet train pretrain CONFIG.json|MODEL --data PATH -o FOLDER [options]\n"
+             "       avocet train heads MODEL --data PATH -o FOLDER [options]\n\n"
              "Each subcommand has its own --help.",
     .examples = "avocet train sft smollm2 --data chats.jsonl -o my-lora\n"
                 "avocet train rl smollm2 --data sums.jsonl --reward number -o adder",

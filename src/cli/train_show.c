@@ -95,7 +95,10 @@ static void print_summary(const train_call *call, const train_summary *summary) 
         printf(", best eval_loss %.4f at step %" PRIu64 " (in best/)", summary->best,
                summary->best_step);
     printf("; %s\n", time_text(summary->seconds, time));
-    if (call->options.settings.full)
+    if (call->options.settings.task == TRAIN_HEADS)
+        printf("use it: avocet run %s --draft-heads %s/heads.safetensors \"Hello\"\n", call->model,
+               call->options.output);
+    else if (call->options.settings.full)
         printf("use it: avocet run %s \"Hello\"\n", call->options.output);
     else
         printf("use it: avocet run %s --adapter mine=%s \"Hello\"\n", call->model,

@@ -208,7 +208,7 @@ static avo_status write_state(const checkpoint_run *run, const checkpoint_state 
 static avo_status fill(const checkpoint_run *run, const char *folder, const checkpoint_state *state,
                        const train_record *record, const record_state *trainer, avo_error *error) {
     char path[PATH_CAPACITY];
-    AVO_TRY(output_write(run->model, run->settings, run->parameters, folder, error));
+    AVO_TRY(output_write(run->model, run->settings, run->parameters, true, folder, error));
     AVO_TRY(file_join(path, sizeof(path), folder, MOMENTS_FILE, error));
     AVO_TRY(output_write_arrays(path, next_moment, run->optimizer, error));
     AVO_TRY(train_record_write_state(record, folder, trainer, error));
@@ -253,7 +253,8 @@ static avo_status compare_run(train_compare *compare, const checkpoint_run *run,
     AVO_TRY(train_compare_object(compare, "settings"));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         AVO_TRY(train_compare_member(compare, keys[i]));
-    if (strcmp(run->settings->schedule, "constant") != 0)
+    /* Parts of the loss of heads depend on it, too. */
+    if (strcmp(run->settings->schedule, "constant") != 0 || run->settings->task == TRAIN_HEADS)
         AVO_TRY(train_compare_member(compare, "steps"));
     return AVO_OK;
 }

@@ -3,7 +3,8 @@
  * as a whole or not at all. The order of the data and all random numbers are functions of seed and
  * step, so they need no state of their own.
  *
- *   adapter_config.json, adapter_model.safetensors   or model.safetensors and what lies beside it
+ *   adapter_config.json, adapter_model.safetensors   or model.safetensors and what lies beside it,
+ *                              or heads.safetensors in f32
  *   optimizer.safetensors      moments, as "exp_avg.NAME", "exp_avg_sq.NAME", …
  *   trainer_state.json         record.h
  *   training_state.json        step, tokens, best evaluation, digests of model and data, settings

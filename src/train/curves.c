@@ -17,6 +17,7 @@
 static const char *const panels[][2] = {
     {"reward", NULL},
     {"loss", "eval_loss"},
+    {"accepted_1", "eval_accepted_1"},
     {"rewards/margins", NULL},
     {"rewards/accuracies", NULL},
     {"mean_token_accuracy", "eval_mean_token_accuracy"},

@@ -26,9 +26,10 @@ typedef enum train_data_kind {
 } train_data_kind;
 
 typedef enum train_data_use {
-    TRAIN_FOR_SFT, /* TEXT, CHAT, COMPLETION */
-    TRAIN_FOR_DPO, /* PREFERENCE */
-    TRAIN_FOR_RL,  /* PROMPT */
+    TRAIN_FOR_SFT,   /* TEXT, CHAT, COMPLETION */
+    TRAIN_FOR_DPO,   /* PREFERENCE */
+    TRAIN_FOR_RL,    /* PROMPT */
+    TRAIN_FOR_HEADS, /* as SFT where items have answers, else PROMPT */
     /* TEXT, CHAT, COMPLETION, all of which become one text each: everything in it counts. Texts are
      * joined with the end token between them and divided into samples of context_max tokens, the
      * first of which is the last of the sample before, so that every token counts once. */

@@ -88,6 +88,24 @@ static bool find_supervised(const json_value *item, data_form *form) {
     return text != NULL;
 }
 
+/* A conversation whose last message is not the assistant's, or a prompt alone. */
+static bool waits(const json_value *item) {
+    static const char *const answers[] = {"assistant", "gpt", "model", "bot", "chatgpt"};
+    const char *messages = first_of(item, message_names);
+    data_form form;
+    if (messages == NULL)
+        return !find_pair(item, &form) && first_of(item, text_names) == NULL;
+    const json_value *list = json_find(item, messages);
+    if (list->kind != JSON_ARRAY || list->array.count == 0)
+        return false; /* what it is will be said when it is read */
+    const json_value *last = json_item(list, (uint32_t)list->array.count - 1);
+    const json_value *role = json_find(last, has(last, "role") ? "role" : "from");
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+        if (role == NULL || role->kind != JSON_STRING || text_is(role->string, answers[i]))
+            return false;
+    return true;
+}
+
 /* "id, prompt, text" */
 static void list_keys(const json_value *item, char text[KEYS_TEXT]) {
     size_t at = 0;
@@ -105,13 +123,15 @@ avo_status data_form_find(train_data_use use, const json_value *item, data_form 
         [TRAIN_FOR_SFT] = "messages, prompt and completion, or text",
         [TRAIN_FOR_DPO] = "chosen and rejected (and prompt)",
         [TRAIN_FOR_RL] = "prompt or messages",
+        [TRAIN_FOR_HEADS] = "messages, prompt (and completion), or text",
         [TRAIN_FOR_PRETRAIN] = "text, messages, or prompt and completion",
     };
     *form = (data_form){0};
     bool preference = find_preference(item, form);
-    bool found = use == TRAIN_FOR_DPO  ? preference
-                 : use == TRAIN_FOR_RL ? find_prompt(item, form)
-                                       : !preference && find_supervised(item, form);
+    bool prompts = use == TRAIN_FOR_RL || (use == TRAIN_FOR_HEADS && waits(item));
+    bool found = use == TRAIN_FOR_DPO ? preference
+                 : prompts            ? find_prompt(item, form)
+                                      : !preference && find_supervised(item, form);
     if (found)
         return AVO_OK;
     char keys[KEYS_TEXT];

@@ -6,12 +6,14 @@
 #include "base/json_file.h"
 #include "formats/safetensors.h"
 #include "pack/beside.h"
+#include "train/heads.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define ADAPTER_FILE "adapter_model.safetensors"
 #define MODEL_FILE   "model.safetensors"
+#define HEADS_FILE   "heads.safetensors"
 
 /* ---- Arrays ---- */
 
@@ -113,7 +115,8 @@ static bool next_parameter(const void *context, uint32_t index, output_array *ar
     const train_parameter *p = &parameters->item[index];
     *array = (output_array){.rows = p->rows,
                             .k = p->k,
-                            .vector = p->role == TRAIN_VECTOR || p->role == TRAIN_MAGNITUDE,
+                            .vector = p->rows == 1 &&
+                                      (p->role == TRAIN_VECTOR || p->role == TRAIN_MAGNITUDE),
                             .data = p->value};
     snprintf(array->name, sizeof(array->name), "%s", p->name);
     return true;
@@ -220,24 +223,39 @@ avo_status output_check(const avo_model *model, const train_settings *settings, 
                        source->path, source_format_name(source->format));
 }
 
+static const char *file_of(const train_settings *settings) {
+    if (settings->task == TRAIN_HEADS)
+        return HEADS_FILE;
+    return settings->full ? MODEL_FILE : ADAPTER_FILE;
+}
+
+static avo_status write_heads(const train_settings *settings, const train_parameters *parameters,
+                              bool exact, const char *path, avo_error *error) {
+    quant_type type = strcmp(settings->type, "q4") == 0   ? QUANT_Q4_1
+                      : strcmp(settings->type, "q8") == 0 ? QUANT_Q8_0
+                                                          : QUANT_F32;
+    return train_heads_write(parameters->heads, path, exact ? QUANT_F32 : type, error);
+}
+
 avo_status output_write(const avo_model *model, const train_settings *settings,
-                        const train_parameters *parameters, const char *folder, avo_error *error) {
+                        const train_parameters *parameters, bool exact, const char *folder,
+                        avo_error *error) {
     char path[4200];
+    AVO_TRY(file_join(path, sizeof(path), folder, file_of(settings), error));
+    if (settings->task == TRAIN_HEADS)
+        return write_heads(settings, parameters, exact, path, error);
     if (settings->full) {
         pack_beside beside = {.source = model->source, .dtype = "float32"};
         AVO_TRY(pack_write_beside(&beside, folder, error));
     } else {
         AVO_TRY(write_adapter_config(model, settings, parameters, folder, error));
     }
-    AVO_TRY(
-        file_join(path, sizeof(path), folder, settings->full ? MODEL_FILE : ADAPTER_FILE, error));
     return output_write_arrays(path, next_parameter, parameters, error);
 }
 
 avo_status output_read(const train_settings *settings, const train_parameters *parameters,
                        const char *folder, avo_error *error) {
     char path[4200];
-    AVO_TRY(
-        file_join(path, sizeof(path), folder, settings->full ? MODEL_FILE : ADAPTER_FILE, error));
+    AVO_TRY(file_join(path, sizeof(path), folder, file_of(settings), error));
     return output_read_arrays(path, next_parameter, parameters, error);
 }

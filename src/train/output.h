@@ -1,7 +1,7 @@
 /* The weights of a run on disk: a PEFT folder (adapter_config.json, adapter_model.safetensors) that
- * peft and adapters/ load, or a folder with model.safetensors, configuration and tokenizer. All
- * tensors are f32, so that what is read back has the same bits. Called by the loop and by
- * checkpoints; each file appears whole or not at all. */
+ * peft and adapters/ load, a folder with model.safetensors, configuration and tokenizer, or one
+ * with heads.safetensors. Tensors are f32, so that what is read back has the same bits. Called by
+ * the loop and by checkpoints; each file appears whole or not at all. */
 #ifndef AVO_TRAIN_OUTPUT_H
 #define AVO_TRAIN_OUTPUT_H
 
@@ -12,10 +12,11 @@
 /* Refused before training starts: full tuning of a model that is not in safetensors. */
 AVO_MUST_USE avo_status output_check(const avo_model *model, const train_settings *settings,
                                      avo_error *error);
-/* Into a folder that exists. */
+/* Into a folder that exists. `exact`: for output_read; draft heads are rounded otherwise, to the
+ * type of the settings. */
 AVO_MUST_USE avo_status output_write(const avo_model *model, const train_settings *settings,
-                                     const train_parameters *parameters, const char *folder,
-                                     avo_error *error);
+                                     const train_parameters *parameters, bool exact,
+                                     const char *folder, avo_error *error);
 /* Reads values back from such a folder: every parameter must be there in its shape. */
 AVO_MUST_USE avo_status output_read(const train_settings *settings,
                                     const train_parameters *parameters, const char *folder,

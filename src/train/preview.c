@@ -1,4 +1,5 @@
 /* What a run would do: counts, memory, and the time of one pass. */
+#include "train/heads.h"
 #include "train/rl.h"
 
 #include "base/clock.h"
@@ -43,6 +44,19 @@ static avo_status measure(train_run_state *run, double *seconds, double *rows) {
     return AVO_OK;
 }
 
+/* The same of draft heads. */
+static avo_status measure_heads(train_run_state *run, double *seconds, double *rows) {
+    train_sequence sequences[PASS_SEQUENCES_MAX];
+    size_t count = first_pass(run, sequences);
+    train_heads_pass pass = {.sequences = sequences, .count = count, .weight = 1e-3, .learn = true};
+    train_heads_sums sums = {0};
+    uint64_t begin = clock_now_ns();
+    AVO_TRY(train_heads_run(run->core, &pass, &sums, run->error));
+    *seconds = clock_seconds(begin, clock_now_ns());
+    *rows = (double)run_rows(sequences, count);
+    return AVO_OK;
+}
+
 static avo_status look(train_run_state *run, train_preview *preview,
                        void (*sample)(void *context, const train_sample *sample),
                        void *sample_context) {
@@ -69,9 +83,12 @@ static avo_status look(train_run_state *run, train_preview *preview,
     preview->seconds_per_step = NAN;
     if (s->task == TRAIN_RL)
         return rl_preview(run, preview);
-    double seconds, rows;
-    AVO_TRY(measure(run, &seconds, &rows)); /* once to warm up */
-    AVO_TRY(measure(run, &seconds, &rows));
+    if (run->info.kind == TRAIN_DATA_PROMPT)
+        return AVO_OK; /* what the answers will be is not known */
+    double seconds = 0.0, rows = 1.0;
+    for (int i = 0; i < 2; i++) /* once to warm up */
+        AVO_TRY(s->task == TRAIN_HEADS ? measure_heads(run, &seconds, &rows)
+                                       : measure(run, &seconds, &rows));
     preview->seconds_per_step = seconds * preview->tokens_per_step / rows;
     return AVO_OK;
 }

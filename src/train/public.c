@@ -91,7 +91,7 @@ static avo_status find_task(const char *name, train_task *task, avo_error *error
             return AVO_OK;
     }
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "task is \"%.40s\", must be sft, dpo, rl or pretrain",
+                       "task is \"%.40s\", must be sft, dpo, rl, pretrain or heads",
                        name != NULL ? name : "");
 }
 

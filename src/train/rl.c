@@ -27,13 +27,10 @@ static avo_status take_arrays(train_run_state *run, rl_state *s) {
         return status_no_memory(run->error, "completions", n * sizeof(*s->items));
     for (size_t i = 0; i < n; i++) {
         rl_completion *item = &s->items[i];
-        item->tokens = arena_take_array(&s->arena, run->context_max, sizeof(int32_t));
-        item->wanted = arena_take_array(&s->arena, run->context_max, 1);
-        item->logprobs = arena_take_array(&s->arena, run->context_max, sizeof(float));
+        AVO_TRY(rollout_take(run, &s->arena, item));
         item->reference = arena_take_array(&s->arena, run->context_max, sizeof(float));
-        if (item->tokens == NULL || item->wanted == NULL || item->logprobs == NULL ||
-            item->reference == NULL)
-            return status_no_memory(run->error, "completions", run->context_max * 13);
+        if (item->reference == NULL)
+            return status_no_memory(run->error, "completions", run->context_max * sizeof(float));
     }
     return AVO_OK;
 }

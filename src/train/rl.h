@@ -1,4 +1,5 @@
-/* Rollouts of reinforcement learning: rl.c has the step, rollout.c samples. Private to the loop. */
+/* Reinforcement learning: rl.c has the step, rollout.c samples completions, for heads_answers.c,
+ * too. Private to the loop. */
 #ifndef AVO_TRAIN_RL_H
 #define AVO_TRAIN_RL_H
 
@@ -40,8 +41,25 @@ typedef struct rl_state {
     policy_options policy;
 } rl_state;
 
+/* ---- Answers of the model to prompts of the data (rollout.c) ---- */
+
+typedef struct rollout_options {
+    rl_completion *items; /* [count], begun */
+    size_t count;
+    float temperature;
+    uint64_t stream, first; /* of base/random.h: item i has the seed of first + i */
+} rollout_options;
+/* Arrays of an item but for `reference`. */
+AVO_MUST_USE avo_status rollout_take(train_run_state *run, arena *arena, rl_completion *item);
+/* The prompt of a sample. */
+void rollout_begin(const train_data *data, uint64_t index, rl_completion *item);
+/* Answers all of them, each with at most settings->answer tokens. */
+AVO_MUST_USE avo_status rollout_run(train_run_state *run, const rollout_options *options,
+                                    arena *arena);
+
 /* Samples a group for the first prompt and rewards it. */
 AVO_MUST_USE avo_status rl_preview(train_run_state *run, train_preview *preview);
+
 /* Fills the items of a step. */
 AVO_MUST_USE avo_status rl_rollout(train_run_state *run, rl_state *state, uint64_t step);
 /* The completion as text, without stop tokens, terminated, in the arena. */

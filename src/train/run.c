@@ -103,8 +103,10 @@ static bool is_at_checkpoint(const train_run_state *run) {
 /* The weights in the output folder: an adapter is loaded from there while the run goes on. */
 static avo_status write_output(train_run_state *run) {
     const train_run_options *options = run->options;
-    AVO_TRY(output_write(run->model, run->settings, run->parameters, options->output, run->error));
-    if (options->on_adapter != NULL && !run->settings->full)
+    AVO_TRY(output_write(run->model, run->settings, run->parameters, false, options->output,
+                         run->error));
+    bool adapter = !run->settings->full && run->settings->task != TRAIN_HEADS;
+    if (options->on_adapter != NULL && adapter)
         options->on_adapter(options->on_adapter_context, run->state.step);
     return AVO_OK;
 }
@@ -224,7 +226,7 @@ static avo_status keep_best(train_run_state *run, double loss) {
         return AVO_OK;
     AVO_TRY(file_join(path, sizeof(path), run->options->output, "best", run->error));
     AVO_TRY(file_make_folder(path, run->error));
-    AVO_TRY(output_write(run->model, run->settings, run->parameters, path, run->error));
+    AVO_TRY(output_write(run->model, run->settings, run->parameters, false, path, run->error));
     run->record.best = loss;
     run->record.best_step = run->state.step;
     return AVO_OK;

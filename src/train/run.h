@@ -82,7 +82,8 @@ typedef struct train_preview {
     uint64_t steps, parameters;
     uint64_t core_bytes, optimizer_bytes; /* memory beside the model's own weights */
     double tokens_per_step;
-    double seconds_per_step; /* as measured on the first samples; RL: NAN, not measured */
+    double seconds_per_step; /* as measured on the first samples; NAN: not measured, since the model
+                                answers prompts */
     /* RL: the first of the completions that were sampled for the first prompt, as far as there is
      * room; its total, and the scores in the order of the options' rewards. */
     char completion[2048];

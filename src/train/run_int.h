@@ -34,7 +34,7 @@ typedef struct train_task_code {
     /* Of the valid data: metrics, the first of which is eval_loss. NULL: not of this task. */
     avo_status (*evaluate)(train_run_state *run, train_metrics *metrics);
 } train_task_code;
-extern const train_task_code train_task_sft, train_task_dpo, train_task_rl;
+extern const train_task_code train_task_sft, train_task_dpo, train_task_rl, train_task_heads;
 
 struct train_run_state {
     const train_run_options *options;
@@ -64,6 +64,10 @@ struct train_run_state {
     void *task_state;     /* of train_task_code */
     avo_error *error;
 };
+
+/* Whether the model answers prompts of the data. */
+bool run_answers(const train_run_state *run);
+#define HEADS_ANSWERS_AT_ONCE 16 /* more are faster, and take more KV pages */
 
 /* The sample at a position of the endless row of shuffled epochs. */
 uint64_t run_sample_index(const train_run_state *run, uint64_t position);

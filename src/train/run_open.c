@@ -30,17 +30,17 @@ void run_log(const train_run_state *run, const char *format, ...) {
 
 /* ---- Data ---- */
 
-static train_data_use use_of(train_task task) {
+static train_data_use use_of(const train_settings *settings) {
     static const train_data_use uses[TRAIN_TASKS] = {TRAIN_FOR_SFT, TRAIN_FOR_DPO, TRAIN_FOR_RL,
-                                                     TRAIN_FOR_PRETRAIN};
-    return uses[task];
+                                                     TRAIN_FOR_PRETRAIN, TRAIN_FOR_HEADS};
+    return settings->generate ? TRAIN_FOR_RL : uses[settings->task];
 }
 
 static avo_status open_split(train_run_state *run, const train_list *paths, const char *split,
                              train_data **data, train_data_info *info) {
     const train_settings *s = run->settings;
     train_data_options options = {.allocator = run->allocator,
-                                  .use = use_of(s->task),
+                                  .use = use_of(s),
                                   .context_max = s->context,
                                   .cut = s->cut,
                                   .more = paths->items + 1,
@@ -70,7 +70,7 @@ static avo_status open_data(train_run_state *run) {
     if (s->context == 0)
         run->own_settings.context =
             model.context < CONTEXT_DEFAULT ? model.context : CONTEXT_DEFAULT;
-    if (s->task == TRAIN_RL && s->answer >= s->context)
+    if ((s->task == TRAIN_RL || s->generate) && s->answer >= s->context)
         return status_fail(run->error, AVO_ERROR_ARGUMENT,
                            "answer is %u, must be below the context (%u): it leaves no room for "
                            "the prompt",
@@ -97,19 +97,26 @@ static uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
+bool run_answers(const train_run_state *run) {
+    return run->settings->task == TRAIN_RL || run->info.kind == TRAIN_DATA_PROMPT ||
+           run->valid_info.kind == TRAIN_DATA_PROMPT;
+}
+
 static avo_status choose_sizes(train_run_state *run) {
     const train_settings *s = run->settings;
     uint32_t longest = larger(run->info.longest, run->valid_info.longest);
+    uint64_t least_sequences = 1;
     uint64_t sequences = s->batch;
     uint32_t unit = 1;
-    if (s->task == TRAIN_RL) {
-        if (longest > s->context - s->answer)
+    if (run_answers(run)) {
+        if (s->answer >= s->context || longest > s->context - s->answer)
             return status_fail(run->error, AVO_ERROR_CONTEXT,
                                "the longest prompt has %u tokens, which leaves no room for an "
                                "answer of %u in a context of %u",
                                longest, s->answer, s->context);
         longest += s->answer;
-        sequences *= s->group;
+        sequences *= s->task == TRAIN_RL ? s->group : 1;
+        least_sequences = s->task == TRAIN_RL ? 1 : HEADS_ANSWERS_AT_ONCE;
     } else if (s->task == TRAIN_DPO) {
         unit = 2;
         sequences *= 2;
@@ -125,6 +132,7 @@ static avo_status choose_sizes(train_run_state *run) {
                            unit == 2 ? " and its counterpart" : "");
     run->rows_max = larger(s->rows > 0 ? s->rows : ROWS_DEFAULT, least);
     run->sequences_max = larger(smaller(sequences, SEQUENCES_MAX), unit);
+    run->sequences_max = larger(run->sequences_max, (uint32_t)least_sequences);
     return AVO_OK;
 }
 
@@ -165,15 +173,27 @@ static avo_status choose_steps(train_run_state *run) {
  * pass at once; with fewer they would wait for one another. */
 static uint64_t rollout_tokens(const train_run_state *run) {
     uint64_t completions = (uint64_t)run->settings->batch * run->settings->group;
+    if (run->settings->task == TRAIN_HEADS)
+        completions = HEADS_ANSWERS_AT_ONCE;
     return (uint64_t)smaller(completions, run->sequences_max) *
            ((uint64_t)run->context_max + KV_PAGE_TOKENS);
+}
+
+static heads_kind heads_kind_of(const train_settings *s) {
+    return s->kind != NULL && strcmp(s->kind, "eagle") == 0 ? HEADS_EAGLE : HEADS_MEDUSA;
+}
+
+static train_method method_of(const train_settings *s) {
+    if (s->task == TRAIN_HEADS)
+        return TRAIN_DRAFT_HEADS;
+    return s->full ? TRAIN_FULL : TRAIN_LORA;
 }
 
 void run_core_options(const train_run_state *run, train_core_options *options) {
     static const char *const all[] = {"all-linear"};
     const train_settings *s = run->settings;
     *options = (train_core_options){.allocator = run->allocator,
-                                    .method = s->full ? TRAIN_FULL : TRAIN_LORA,
+                                    .method = method_of(s),
                                     .rank = s->rank,
                                     .alpha = s->alpha,
                                     .rslora = s->rslora,
@@ -182,13 +202,18 @@ void run_core_options(const train_run_state *run, train_core_options *options) {
                                     .target_count = s->targets.count > 0 ? s->targets.count : 1,
                                     .resume = s->adapter,
                                     .seed = s->seed,
+                                    .heads = {.kind = heads_kind_of(s),
+                                              .drafts = s->drafts,
+                                              .tokens = s->frequent,
+                                              .window = s->window,
+                                              .teacher = s->teacher},
                                     .bfloat16 = s->bf16,
                                     .rows_max = run->rows_max,
                                     .sequences_max = run->sequences_max,
                                     .context_max = run->context_max,
                                     .engine = run->options->engine};
     options->engine.threads = s->threads;
-    if (s->task == TRAIN_RL && options->engine.kv_tokens < rollout_tokens(run))
+    if (run_answers(run) && options->engine.kv_tokens < rollout_tokens(run))
         options->engine.kv_tokens = rollout_tokens(run);
     if (options->engine.speculate == NULL)
         options->engine.speculate = "off";
@@ -247,8 +272,8 @@ static avo_status take_scratch(train_run_state *run) {
 }
 
 avo_status run_open(train_run_state *run) {
-    static const train_task_code *const codes[TRAIN_TASKS] = {&train_task_sft, &train_task_dpo,
-                                                              &train_task_rl, &train_task_sft};
+    static const train_task_code *const codes[TRAIN_TASKS] = {
+        &train_task_sft, &train_task_dpo, &train_task_rl, &train_task_sft, &train_task_heads};
     run->task = codes[run->settings->task];
     AVO_TRY(output_check(run->model, run->settings, run->error));
     AVO_TRY(open_data(run));

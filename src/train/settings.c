@@ -10,13 +10,15 @@
 #define DPO            (1u << TRAIN_DPO)
 #define RL             (1u << TRAIN_RL)
 #define PRETRAIN       (1u << TRAIN_PRETRAIN)
-#define ALL            (SFT | DPO | RL | PRETRAIN)
+#define HEADS          (1u << TRAIN_HEADS)
+#define ALL            (SFT | DPO | RL | PRETRAIN | HEADS)
 #define TUNING         (SFT | DPO | RL)
+#define VALID          (SFT | DPO | PRETRAIN | HEADS)
 #define ITEM_BYTES_MAX ((size_t)1 << 20)
 #define AT(field)      offsetof(train_settings, field)
 
 const char *train_task_name(train_task task) {
-    static const char *const names[TRAIN_TASKS] = {"sft", "dpo", "rl", "pretrain"};
+    static const char *const names[TRAIN_TASKS] = {"sft", "dpo", "rl", "pretrain", "heads"};
     return names[task];
 }
 
@@ -25,15 +27,15 @@ const train_setting train_setting_table[] = {
     {"data", SETTING_LIST, AT(data), ALL, true, 0, 0, "PATH",
      "training data: a .jsonl, .json, .csv or .txt file, or a folder with train.jsonl and perhaps "
      "valid.jsonl; may be repeated"},
-    {"valid", SETTING_TEXT, AT(valid), SFT | DPO | PRETRAIN, true, 0, 0, "PATH",
+    {"valid", SETTING_TEXT, AT(valid), VALID, true, 0, 0, "PATH",
      "data for --eval-every (default: valid.jsonl in the folder of --data)"},
-    {"system", SETTING_TEXT, AT(system), TUNING, false, 0, 0, "TEXT",
+    {"system", SETTING_TEXT, AT(system), TUNING | HEADS, false, 0, 0, "TEXT",
      "system message for conversations that have none"},
     {"context", SETTING_U32, AT(context), ALL, false, 2, 16777216, "N",
      "longest sample in tokens (default: the model's context, at most 2048)"},
     {"cut", SETTING_FLAG, AT(cut), ALL, false, 0, 0, NULL,
      "cut longer samples instead of refusing them"},
-    {"no-template", SETTING_FLAG, AT(no_template), TUNING, false, 0, 0, NULL,
+    {"no-template", SETTING_FLAG, AT(no_template), TUNING | HEADS, false, 0, 0, NULL,
      "join prompts and answers as they are, without the chat template"},
     {"steps", SETTING_U32, AT(steps), ALL, true, 1, 1000000000, "N",
      "optimizer steps (default: as many as --epochs need)"},
@@ -59,12 +61,14 @@ const train_setting train_setting_table[] = {
     {"lora-plus", SETTING_NUMBER, AT(lora_plus), TUNING, false, 0.001, 1000, "X",
      "LoRA+: learning rate of B / that of A (default 1)"},
     {"lr", SETTING_NUMBER, AT(lr), ALL, false, 0, 1000, "X",
-     "learning rate (default: sft 2e-4, dpo 5e-5, rl 5e-5, pretrain 1e-3; with --full a tenth)"},
+     "learning rate (default: sft 2e-4, dpo 5e-5, rl 5e-5, pretrain 1e-3, heads 2e-3; with --full "
+     "a "
+     "tenth)"},
     {"optimizer", SETTING_CHOICE, AT(optimizer), ALL, false, 0, 0, "adamw|muon",
-     "muon: with all weights, for matrices, AdamW for the rest (default: pretrain muon, else "
-     "adamw)"},
+     "muon: with all weights or heads, for matrices, AdamW for the rest (default: pretrain and "
+     "heads muon, else adamw)"},
     {"muon-lr", SETTING_NUMBER, AT(muon_lr), ALL, false, 0, 1000, "X",
-     "learning rate of matrices with Muon (default 0.02)"},
+     "learning rate of matrices with Muon (default 0.02; heads: medusa 0.03, eagle 0.04)"},
     {"schedule", SETTING_CHOICE, AT(schedule), ALL, false, 0, 0, "constant|linear|cosine",
      "learning rate over the steps (default: pretrain cosine, rl constant, else linear)"},
     {"warmup", SETTING_U32, AT(warmup), ALL, false, 0, 1000000000, "N",
@@ -92,8 +96,8 @@ const train_setting train_setting_table[] = {
      "may be repeated"},
     {"group", SETTING_U32, AT(group), RL, false, 1, 4096, "N",
      "rl: completions of each prompt (default 8; 1 with loss reinforce alone)"},
-    {"answer", SETTING_U32, AT(answer), RL, false, 1, 16777216, "N",
-     "rl: longest completion in tokens (default 128)"},
+    {"answer", SETTING_U32, AT(answer), RL | HEADS, false, 1, 16777216, "N",
+     "longest completion, or answer to a prompt without one, in tokens (default 128)"},
     {"scale", SETTING_CHOICE, AT(scale), RL, false, 0, 0, "auto|group|none",
      "rl: divide advantages by the standard deviation of the group's rewards (auto: with grpo)"},
     {"epsilon-low", SETTING_NUMBER, AT(epsilon_low), RL, false, 0, 1, "X",
@@ -106,7 +110,25 @@ const train_setting train_setting_table[] = {
      "rl: interpreter of python rewards (default python3)"},
     {"unsafe", SETTING_FLAG, AT(unsafe), RL, true, 0, 0, NULL,
      "rl: run python rewards also where the system cannot confine them"},
-    {"eval-every", SETTING_U32, AT(eval_every), SFT | DPO | PRETRAIN, true, 0, 1000000000, "N",
+    {"kind", SETTING_CHOICE, AT(kind), HEADS, false, 0, 0, "medusa|eagle",
+     "medusa: heads that read the model's last state (default); eagle: a layer that also reads its "
+     "own drafts"},
+    {"drafts", SETTING_U32, AT(drafts), HEADS, false, 1, 8, "N",
+     "medusa: heads (default 4); eagle: drafts in a row that it learns, at most 4 (default 2)"},
+    {"frequent", SETTING_U32, AT(frequent), HEADS, false, 1, 65536, "N",
+     "tokens that can be drafted: the most frequent ones (default 8192, at most the vocabulary)"},
+    {"window", SETTING_U32, AT(window), HEADS, false, 0, 65536, "N",
+     "eagle: rows that a row sees, at least 8 (default 128; 0: all)"},
+    {"teacher", SETTING_NUMBER, AT(teacher), HEADS, false, 0, 10, "X",
+     "heads learn the model's probabilities at this temperature (default 0.7; 0: the tokens of the "
+     "texts)"},
+    {"temperature", SETTING_NUMBER, AT(temperature), HEADS, false, 0, 10, "X",
+     "of answers that the model gives to prompts without one (default 0: the likeliest tokens)"},
+    {"generate", SETTING_FLAG, AT(generate), HEADS, false, 0, 0, NULL,
+     "let the model answer, also where the data has answers"},
+    {"type", SETTING_CHOICE, AT(type), HEADS, true, 0, 0, "q8|q4|f32",
+     "of the matrices in the result (default q8)"},
+    {"eval-every", SETTING_U32, AT(eval_every), VALID, true, 0, 1000000000, "N",
      "steps between two evaluations; the best weights are kept in OUT/best (default 0: never)"},
     {"save-every", SETTING_U32, AT(save_every), ALL, true, 0, 1000000000, "N",
      "steps between two checkpoints (default 100; 0: only at the end)"},
@@ -126,7 +148,7 @@ const train_setting train_setting_table[] = {
 
 void train_settings_init(train_settings *s, train_task task) {
     *s = (train_settings){.task = task, .keep = 0};
-    s->warmup = s->save_every = s->eval_every = UINT32_MAX;
+    s->warmup = s->save_every = s->eval_every = s->window = UINT32_MAX;
     for (const train_setting *setting = train_setting_table; setting->name != NULL; setting++)
         if (setting->kind == SETTING_NUMBER)
             *(double *)(void *)((char *)s + setting->offset) = -1.0;
@@ -147,16 +169,30 @@ static void integer(uint32_t *value, uint32_t given, uint32_t otherwise) {
         *value = otherwise;
 }
 
+static void fill_heads(train_settings *s) {
+    text(&s->kind, "medusa");
+    bool eagle = strcmp(s->kind, "eagle") == 0;
+    integer(&s->drafts, 0, eagle ? 2 : 4);
+    integer(&s->frequent, 0, 8192);
+    integer(&s->window, UINT32_MAX, 128);
+    number(&s->teacher, 0.7);
+    number(&s->temperature, 0.0);
+    text(&s->type, "q8");
+    if (s->task == TRAIN_HEADS)
+        number(&s->muon_lr, eagle ? 0.04 : 0.03);
+}
+
 static void fill_defaults(train_settings *s) {
-    static const double rates[TRAIN_TASKS] = {2e-4, 5e-5, 5e-5, 1e-3};
-    bool scratch = s->task == TRAIN_PRETRAIN;
+    static const double rates[TRAIN_TASKS] = {2e-4, 5e-5, 5e-5, 1e-3, 2e-3};
+    bool scratch = s->task == TRAIN_PRETRAIN, heads = s->task == TRAIN_HEADS;
+    fill_heads(s);
     number(&s->epochs, 1.0);
     integer(&s->batch, 0, s->task == TRAIN_RL ? 4 : 8);
     integer(&s->rank, 0, 16);
     number(&s->alpha, 32.0);
     number(&s->lora_plus, 1.0);
     number(&s->lr, rates[s->task] * (s->full && !scratch ? 0.1 : 1.0));
-    text(&s->optimizer, scratch ? "muon" : "adamw");
+    text(&s->optimizer, scratch || heads ? "muon" : "adamw");
     number(&s->muon_lr, 0.02);
     text(&s->schedule, scratch ? "cosine" : s->task == TRAIN_RL ? "constant" : "linear");
     integer(&s->warmup, UINT32_MAX, 0);
@@ -195,9 +231,8 @@ static bool is_one_of(const char *value, const char *choices) {
 
 /* Settings that would have no effect. Defaults are not filled in yet. */
 static avo_status refuse_idle(const train_settings *s, avo_error *error) {
-    const char *optimizer = s->optimizer != NULL        ? s->optimizer
-                            : s->task == TRAIN_PRETRAIN ? "muon"
-                                                        : "adamw";
+    bool muon = s->task == TRAIN_PRETRAIN || s->task == TRAIN_HEADS;
+    const char *optimizer = s->optimizer != NULL ? s->optimizer : muon ? "muon" : "adamw";
     if (s->valid != NULL && (s->eval_every == 0 || s->eval_every == UINT32_MAX))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "valid is given but eval-every is not: the data would not be used; "
@@ -243,6 +278,22 @@ static avo_status check_rl(const train_settings *s, avo_error *error) {
     return AVO_OK;
 }
 
+/* Temperatures near 0 would only lose digits. */
+#define TEACHER_MIN 0.05
+
+static avo_status check_heads(const train_settings *s, avo_error *error) {
+    if (s->teacher > 0.0 && s->teacher < TEACHER_MIN)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "teacher is %g, must be 0 or at least %g",
+                           s->teacher, TEACHER_MIN);
+    if (strcmp(s->kind, "eagle") == 0 && s->drafts > 4)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "drafts is %u, with eagle at most 4",
+                           s->drafts);
+    if (s->window > 0 && s->window < 8)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "window is %u, must be 0 or at least 8",
+                           s->window);
+    return AVO_OK;
+}
+
 avo_status train_settings_finish(train_settings *s, avo_error *error) {
     bool adapts = s->rank > 0 || s->alpha >= 0.0 || s->targets.count > 0 || s->rslora || s->dora ||
                   s->adapter != NULL || s->lora_plus >= 0.0;
@@ -254,7 +305,7 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
     fill_defaults(s);
     if (s->data.count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "missing data: a file or a folder");
-    if (!s->full && strcmp(s->optimizer, "muon") == 0)
+    if (!s->full && s->task != TRAIN_HEADS && strcmp(s->optimizer, "muon") == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "optimizer is muon, which is for full weight matrices: use adamw for "
                            "a LoRA adapter, or train all weights with full");
@@ -263,6 +314,8 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
                            s->loss);
     if (s->task == TRAIN_DPO && s->beta <= 0.0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "beta is 0, for dpo must be positive");
+    if (s->task == TRAIN_HEADS)
+        return check_heads(s, error);
     return s->task == TRAIN_RL ? check_rl(s, error) : AVO_OK;
 }
 

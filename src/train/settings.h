@@ -12,9 +12,9 @@
 
 #define TRAIN_LIST_MAX 32
 
-typedef enum train_task { TRAIN_SFT, TRAIN_DPO, TRAIN_RL, TRAIN_PRETRAIN } train_task;
-enum { TRAIN_TASKS = 4 };
-/* "sft", "dpo", "rl", "pretrain" */
+typedef enum train_task { TRAIN_SFT, TRAIN_DPO, TRAIN_RL, TRAIN_PRETRAIN, TRAIN_HEADS } train_task;
+enum { TRAIN_TASKS = 5 };
+/* "sft", "dpo", "rl", "pretrain", "heads" */
 const char *train_task_name(train_task task);
 
 typedef struct train_list {
@@ -31,6 +31,7 @@ typedef struct train_settings {
     const char *system;
     uint32_t context; /* 0: the model's, at most 2048 */
     bool cut, no_template;
+    bool generate; /* draft heads: answers, also where the data has some */
     /* length */
     uint32_t steps; /* 0: from epochs */
     double epochs;
@@ -64,6 +65,11 @@ typedef struct train_settings {
     uint32_t iterations; /* updates from the same completions */
     const char *python;  /* interpreter of `python` rewards; NULL: python3 */
     bool unsafe;         /* … also where the system cannot confine it */
+    /* draft heads */
+    const char *kind, *type;     /* "medusa", "eagle"; of matrices in the result: "q8", … */
+    double teacher, temperature; /* of the model's probabilities; of answers that it gives */
+    uint32_t drafts;             /* 0: the kind's default */
+    uint32_t frequent, window;   /* tokens that can be drafted; EAGLE: rows that a row sees */
     /* the run */
     uint32_t eval_every, save_every, keep; /* 0: never; 0: only at the end; checkpoints */
     uint32_t rows;                         /* tokens of a forward pass at most; 0: chosen */

@@ -65,6 +65,7 @@ typedef struct call {
     const avo_train_reward *rewards;
     size_t reward_count;
     double first_loss, last_loss, last_reward;
+    double accepted; /* draft heads: of the first draft, in the last step */
     uint32_t evaluations;
     const avo_allocator *allocator;
     char *log_text; /* [LOG_CAPACITY] gets the lines of the log; NULL: none */
@@ -82,6 +83,8 @@ static inline bool on_step(void *context, const avo_train_event *event) {
         c->first_loss = event->loss;
     c->last_loss = event->loss;
     c->last_reward = event->reward;
+    const char *accepted = strstr(event->metrics, "\"accepted_1\":");
+    c->accepted = accepted != NULL ? strtod(accepted + strlen("\"accepted_1\":"), NULL) : 0.0;
     assert_true(event->metrics[0] == '{' && strchr(event->metrics, '\n') == NULL);
     assert_non_null(strstr(event->metrics, "\"learning_rate\":"));
     return event->step != c->stop_at;

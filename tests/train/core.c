@@ -208,8 +208,8 @@ static void write_and_open(const char *name, const char *const *targets, size_t 
     train_settings settings = {.rank = options.rank, .alpha = options.alpha};
     char folder[512], path[600];
     snprintf(folder, sizeof(folder), "%s", test_scratch_folder());
-    assert_ok_error(output_write(model, &settings, train_core_parameters(core), folder, &error),
-                    &error);
+    assert_ok_error(
+        output_write(model, &settings, train_core_parameters(core), true, folder, &error), &error);
     snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
     file_map map;
     json_value root;
@@ -275,7 +275,7 @@ static void many_targets(void **state) {
     avo_error error = {0};
     file_map map;
     snprintf(folder, sizeof(folder), "%s", test_scratch_folder());
-    assert_ok_error(output_write(&model, &settings, &parameters, folder, &error), &error);
+    assert_ok_error(output_write(&model, &settings, &parameters, true, folder, &error), &error);
     snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
     assert_ok_error(file_map_open(path, &map, &error), &error);
     for (uint32_t i = 0; i < TRAINED; i++) {

@@ -48,7 +48,7 @@ static void run(optimizer_options options, train_role role, uint32_t rows, uint3
     size_t count = (size_t)rows * k, norm_count = 0;
     char norm_name[64];
     train_parameter item = {"w", role, rows, k, value, gradient};
-    train_parameters parameters = {&item, 1, count};
+    train_parameters parameters = {.item = &item, .count = 1, .numbers = count};
     optimizer *optimizer;
     avo_error error = {0};
     options.team = open_team(1);
@@ -144,7 +144,7 @@ static void many_init(many *m) {
         at += (size_t)shapes[i][0] * shapes[i][1];
     }
     assert_int_equal(at, NUMBERS);
-    m->parameters = (train_parameters){m->items, PARAMETERS, NUMBERS};
+    m->parameters = (train_parameters){.item = m->items, .count = PARAMETERS, .numbers = NUMBERS};
     fill(m->values, NUMBERS, 7, 1.0f);
 }
 
@@ -219,7 +219,7 @@ static void roles_differ(void **state) {
     train_parameter items[3] = {{"a", TRAIN_LORA_A, 1, 1, values, gradients},
                                 {"b", TRAIN_LORA_B, 1, 1, values + 1, gradients + 1},
                                 {"n", TRAIN_VECTOR, 1, 1, values + 2, gradients + 2}};
-    train_parameters parameters = {items, 3, 3};
+    train_parameters parameters = {.item = items, .count = 3, .numbers = 3};
     optimizer_options options = defaults;
     optimizer *optimizer;
     avo_error error = {0};

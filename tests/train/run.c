@@ -320,7 +320,7 @@ static void refusals(void **state) {
     (void)state;
     char s[1024];
     const avo_train_reward reward = {"broken", 1.0, broken, NULL};
-    refuse("teach", NULL, AVO_ERROR_ARGUMENT, "must be sft, dpo, rl or pretrain");
+    refuse("teach", NULL, AVO_ERROR_ARGUMENT, "must be sft, dpo, rl, pretrain or heads");
     refuse("sft", NULL, AVO_ERROR_ARGUMENT, "missing data");
     refuse("sft", "{", AVO_ERROR_FORMAT, "settings: ");
     refuse("sft", "[]", AVO_ERROR_FORMAT, "must be a JSON object");

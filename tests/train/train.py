@@ -282,7 +282,7 @@ class Training(unittest.TestCase):
 
     def test_every_option_is_documented(self):
         text = (ROOT / "docs/train.md").read_text()
-        for task in ("sft", "dpo", "rl", "pretrain"):
+        for task in ("sft", "dpo", "rl", "pretrain", "heads"):
             shown = call("train", task, "--help").stdout.decode()
             for option in re.findall(r"^ +(?:-\w, )?--([\w-]+)", shown, re.M):
                 if option != "help":
@@ -290,7 +290,7 @@ class Training(unittest.TestCase):
 
     def test_refusals(self):
         for arguments, status, text in (
-                ((), USAGE, "missing subcommand: sft, dpo, rl or pretrain"),
+                ((), USAGE, "missing subcommand: sft, dpo, rl, pretrain or heads"),
                 (("sft",), USAGE, "missing MODEL"),
                 (("sft", self.model), USAGE, "missing output"),
                 (("sft", self.model, "-o", self.folder / "x"), FAILED, "missing data"),
@@ -300,11 +300,90 @@ class Training(unittest.TestCase):
                 (("rl", self.model, "-o", self.folder / "x", "--data", self.data), FAILED,
                  "missing reward"),
                 (("dpo", self.model, "-o", self.folder / "x", "--data", self.data), FAILED,
-                 "expected")):
+                 "expected"),
+                (("heads", self.model, "--rank", 3), USAGE, "unknown option --rank"),
+                (("heads", self.model, "-o", self.folder / "x", "--data", self.data,
+                  "--window", 7), FAILED, "window is 7"),
+                (("heads", self.model, "-o", self.folder / "x", "--data", self.data,
+                  "--generate", "--answer", 300), FAILED, "answer is 300")):
             done = call("train", *arguments)
             self.assertEqual(done.returncode, status, done.stderr.decode())
             self.assertIn(text, done.stderr.decode())
         self.assertFalse((self.folder / "x").exists())
+
+
+class Heads(unittest.TestCase):
+    """Draft heads of the demo model, which is inside the program."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.scratch.name)
+        text = subprocess.run([ROOT / "tools/demo/text", "--samples", "80", "--seed", "7"],
+                              check=True, stdout=subprocess.PIPE).stdout
+        cls.data = cls.folder / "chats.jsonl"
+        cls.data.write_bytes(text)
+        cls.prompts = cls.folder / "prompts.jsonl"
+        with open(cls.prompts, "w", encoding="utf-8") as file:
+            for line in text.decode().splitlines()[:6]:
+                question = json.loads(line)["messages"][0]["content"]
+                file.write(json.dumps({"prompt": question}) + "\n")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def train(self, output, *more, status=GOOD):
+        done = call("train", "heads", "demo", "--data", self.data, "-o", self.folder / output,
+                    "--generate", "--answer", 40, "--batch", 16, "--threads", 2, *more)
+        self.assertEqual(done.returncode, status, done.stderr.decode())
+        return done
+
+    def tokens_per_step(self, kind, output):
+        """Of the engine with three drafts a step; answers must be the same with and without."""
+        done = call("speculate", "demo", "--draft-heads",
+                    self.folder / output / "heads.safetensors", "--source", kind, "--controller",
+                    "fixed", "--k", "0,3", "--prompts", self.prompts, "--limit", 6, "-n", 40, "-i",
+                    1, "-t", 2, "--json")
+        self.assertEqual(done.returncode, GOOD, done.stderr.decode())
+        plain, drafted = json.loads(done.stdout)["configurations"]
+        self.assertEqual(drafted["success"], 1)
+        return plain["steps"] / drafted["steps"]
+
+    def test_more_tokens_are_accepted(self):
+        for kind, steps in (("medusa", 60), ("eagle", 40)):
+            self.train(f"{kind}-new", "--kind", kind, "--steps", 1, "--lr", 0, "--muon-lr", 0)
+            # The same answers, which are not given again.
+            shutil.copytree(self.folder / f"{kind}-new", self.folder / kind, ignore=lambda *_: [
+                "checkpoint-1", "heads.safetensors"])
+            done = self.train(kind, "--kind", kind, "--steps", steps, "--muon-lr", 0.05)
+            self.assertNotIn("answered", done.stderr.decode())
+            self.assertIn("--draft-heads", done.stdout.decode())
+            before = self.tokens_per_step(kind, f"{kind}-new")
+            after = self.tokens_per_step(kind, kind)
+            metrics = lines(self.folder / kind / "metrics.jsonl")
+            print(f"{kind}: {before:.2f} tokens a step before, {after:.2f} after; "
+                  f"accepted_1 {metrics[-1]['accepted_1']:.2f}")
+            self.assertLess(before, 1.1)
+            self.assertGreater(after, 1.5)
+            self.assertGreater(metrics[-1]["accepted_1"], 0.5)
+            for key in ("loss", "grad_norm", "learning_rate", "accepted_2",
+                        "tokens_per_model_step"):
+                self.assertIn(key, metrics[0])
+
+    def test_dry_run(self):
+        done = call("train", "heads", "demo", "--data", self.data, "--dry-run", "--json")
+        self.assertEqual(done.returncode, GOOD, done.stderr.decode())
+        shown = json.loads(done.stdout)
+        # Four heads with two matrices each, of a model that is 128 wide.
+        self.assertEqual(shown["parameters"], 4 * 2 * 128 * 128)
+        self.assertGreater(shown["memory_bytes"], 1 << 20)
+        self.assertGreater(shown["seconds_per_step"], 0)
+        self.assertEqual(shown["task"], "heads")
+        prompts = call("train", "heads", "demo", "--data", self.prompts, "--dry-run", "--json")
+        shown = json.loads(prompts.stdout)
+        self.assertEqual(shown["keys"], "prompt")
+        self.assertIsNone(shown["seconds_per_step"])
 
 
 class Stories(unittest.TestCase):

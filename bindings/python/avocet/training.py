@@ -82,8 +82,9 @@ def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: 
           rewards: Optional[Mapping[str, Union[Reward, Tuple[Reward, float]]]] = None,
           log: Optional[Callable[[str], None]] = None,
           engine: Optional[EngineOptions] = None, **settings: Any) -> TrainResult:
-    """Trains an adapter for the model, or with full=True all its weights, and writes the result,
-    checkpoints and metrics to the folder `output`. `task` is "sft", "dpo", "rl" or "pretrain".
+    """Trains an adapter for the model, with full=True all its weights, or draft heads for it, and
+    writes the result, checkpoints and metrics to the folder `output`. `task` is "sft", "dpo", "rl",
+    "pretrain" or "heads", whose result `Heads(model, output + "/heads.safetensors")` opens.
     Further arguments are the options of `avocet train`: steps=100, lr=1e-4, target=["q_proj"].
     `rewards` are functions of (prompts, completions, items of the data) that give a number for each
     completion, or pairs of such a function and a weight. `on_step` may return False to end the run

@@ -44,6 +44,18 @@ def test_stopped_and_resumed(model, texts, tmp_path):
     assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
+def test_draft_heads_are_trained(model, texts, tmp_path):
+    steps = []
+    result = avocet.train(model, "heads", tmp_path / "out", data=texts, steps=6, batch=2, drafts=2,
+                          muon_lr=0.05, on_step=steps.append)
+    assert result.step == 6 and steps[-1].loss < steps[0].loss
+    assert 0 <= steps[-1].metrics["accepted_2"] <= steps[-1].metrics["accepted_1"] <= 1
+    with avocet.Heads(model, tmp_path / "out" / "heads.safetensors") as heads:
+        assert avocet.Engine(model, draft_heads=[heads]) is not None
+    with pytest.raises(avocet.AvocetError, match="window is 3"):
+        avocet.train(model, "heads", tmp_path / "bad", data=texts, window=3)
+
+
 def test_rewards_in_python(model, tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "once", "answer": "a"}\n{"prompt": "upon", "answer": "b"}\n')
@@ -67,7 +79,7 @@ def test_rewards_in_python(model, tmp_path):
 
 
 def test_what_cannot_be(model, texts, tmp_path):
-    with pytest.raises(avocet.ArgumentError, match="must be sft, dpo, rl or pretrain"):
+    with pytest.raises(avocet.ArgumentError, match="must be sft, dpo, rl, pretrain or heads"):
         avocet.train(model, "teach", tmp_path / "x", data=texts)
     with pytest.raises(avocet.FormatError, match='unknown setting "rnak"'):
         avocet.train(model, "sft", tmp_path / "x", data=texts, rnak=3)
