@@ -98,6 +98,12 @@ class Bootstrap(unittest.TestCase):
         self.assertEqual(self.run_bootstrap("test")[2][1].split("recommends ")[1].split(),
                          TEST[len(RUN):])
 
+    def test_packages_need_no_tests(self):
+        self.machine(RUN)
+        wanted = self.run_bootstrap("package")[2][1].split("recommends ")[1].split()
+        self.assertEqual(wanted, packages("package"))
+        self.assertNotIn("clang", wanted)
+
     def test_alternatives(self):
         self.machine([name for name in TEST if name != "pkgconf"] + ["pkg-config"])
         self.assertEqual(self.run_bootstrap("test"), (0, "", []))
