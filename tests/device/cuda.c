@@ -136,7 +136,8 @@ static void every_type_has_the_bits_of_the_processor(void **state) {
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     for (int type = 0; type < PACK_KEEP; type++) {
-        pack_options options = {.type = (pack_type)type, .threads = 2};
+        pack_options options = {
+            .type = (pack_type)type, .effort = PACK_EFFORT_SEARCH, .threads = 2};
         pack_report report;
         avo_error error = {0};
         assert_ok_error(
@@ -147,7 +148,7 @@ static void every_type_has_the_bits_of_the_processor(void **state) {
 }
 
 /* Steps of few rows, as decoding has them: recorded once, products with their input in one kernel.
- */
+ * Only a search for the best scales finds negative multipliers. */
 static void few_rows_have_the_bits_of_the_processor(void **state) {
     (void)state;
     static const char *const names[] = {"models/llama3", "models/gemma3", "models/qwen2",
@@ -157,7 +158,7 @@ static void few_rows_have_the_bits_of_the_processor(void **state) {
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     for (size_t i = 0; i < 6; i++)
         for (size_t t = 0; t < 3; t++) {
-            pack_options options = {.type = types[t], .threads = 2};
+            pack_options options = {.type = types[t], .effort = PACK_EFFORT_SEARCH, .threads = 2};
             pack_report report;
             avo_error error = {0};
             snprintf(name, sizeof(name), "%s", test_fixture_path(names[i]));
@@ -228,7 +229,7 @@ static void every_way_has_the_same_bits(void **state) {
                                        "rung=1:tile=1"};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
-    pack_options options = {.type = PACK_Q4, .threads = 2};
+    pack_options options = {.type = PACK_Q4, .effort = PACK_EFFORT_SEARCH, .threads = 2};
     pack_report report;
     avo_model *model;
     avo_error error = {0};

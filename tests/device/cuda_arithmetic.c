@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/kernels/tile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,36 @@ static void q4r_sums_are_exact(void **state) {
     }
 }
 
+/* Signed bytes that the tensor cores multiply, with multipliers of both signs. */
+static void tiles_have_the_weights_of_quant(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {16, 144, 256, 400};
+    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+        uint64_t bytes;
+        uint32_t k = lengths[n];
+        assert_true(panels_bytes(QUANT_Q4R, k, &bytes));
+        uint8_t *panel = aligned_alloc(64, (size_t)bytes);
+        assert_non_null(panel);
+        fill(panel, (size_t)bytes, 200 + n);
+        for (uint32_t begin = 0; begin < k; begin += 32) {
+            const uint8_t *super = panel + begin / 256 * EXACT_Q4R_SUPER_LINES * EXACT_LINE;
+            uint32_t left = k - begin / 256 * 256, subs = left < 256 ? (left + 15) / 16 : 16;
+            kernel_place at = {.threads = WARP};
+            tile_words words[WARP];
+            panel_unit unit;
+            tile_weights(&at, super, begin % 256 / 32, subs, words);
+            panel_unit_read(QUANT_Q4R, panel, k, begin / 32, &unit);
+            for (uint32_t i = 0; i < 32 && begin + i < k; i++)
+                for (uint32_t output = 0; output < QUANT_PANEL_ROWS; output++) {
+                    const tile_words *own = &words[output % 8 * 4 + i % 16 / 4];
+                    uint32_t word = own->of[output / 8 + i / 16 * 2];
+                    assert_int_equal((int8_t)(word >> i % 4 * 8), unit.number[i][output]);
+                }
+        }
+        free(panel);
+    }
+}
+
 static void numbers_are_those_of_quant(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
@@ -122,6 +153,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_are_read_as_everywhere),
         cmocka_unit_test(q4r_sums_are_exact),
+        cmocka_unit_test(tiles_have_the_weights_of_quant),
         cmocka_unit_test(numbers_are_those_of_quant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
