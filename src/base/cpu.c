@@ -29,21 +29,26 @@ static bool ask_for_tiles(void) {
 #endif
 
 #ifdef CPU_FEATURE_ACTIVE
+/* Its own x86_cpu_active shifts a 1 into the sign bit. */
+static bool is_active(uint32_t feature) {
+    const struct cpuid_feature *leaf = __x86_get_cpuid_feature_leaf(feature / 128);
+    return leaf->active_array[feature % 128 / 32] >> feature % 32 & 1;
+}
+
 /* What the C library (glibc 2.34 or newer) found when the process began: features that the
  * processor has and the operating system saves. A CPUID instruction in a virtual machine is a call
  * to its host and takes 20 us; opening an engine asks several times. */
 cpu_features cpu_features_detect(void) {
     cpu_features features = {0};
-    features.avx2 = CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(FMA) && CPU_FEATURE_ACTIVE(F16C);
-    features.avx512 = features.avx2 && CPU_FEATURE_ACTIVE(AVX512F) &&
-                      CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
-                      CPU_FEATURE_ACTIVE(AVX512VL);
-    features.avx512_vnni = features.avx512 && CPU_FEATURE_ACTIVE(AVX512_VNNI);
-    features.avx_vnni = features.avx2 && CPU_FEATURE_ACTIVE(AVX_VNNI);
-    features.avx512_bf16 = features.avx512 && CPU_FEATURE_ACTIVE(AVX512_BF16);
-    bool tiles = features.avx512_vnni && CPU_FEATURE_ACTIVE(AMX_TILE) && ask_for_tiles();
-    features.amx_int8 = tiles && CPU_FEATURE_ACTIVE(AMX_INT8);
-    features.amx_bf16 = tiles && CPU_FEATURE_ACTIVE(AMX_BF16);
+    features.avx2 = is_active(x86_cpu_AVX2) && is_active(x86_cpu_FMA) && is_active(x86_cpu_F16C);
+    features.avx512 = features.avx2 && is_active(x86_cpu_AVX512F) && is_active(x86_cpu_AVX512BW) &&
+                      is_active(x86_cpu_AVX512DQ) && is_active(x86_cpu_AVX512VL);
+    features.avx512_vnni = features.avx512 && is_active(x86_cpu_AVX512_VNNI);
+    features.avx_vnni = features.avx2 && is_active(x86_cpu_AVX_VNNI);
+    features.avx512_bf16 = features.avx512 && is_active(x86_cpu_AVX512_BF16);
+    bool tiles = features.avx512_vnni && is_active(x86_cpu_AMX_TILE) && ask_for_tiles();
+    features.amx_int8 = tiles && is_active(x86_cpu_AMX_INT8);
+    features.amx_bf16 = tiles && is_active(x86_cpu_AMX_BF16);
     return features;
 }
 #else
