@@ -320,6 +320,10 @@ static void long_sessions_have_the_bits_of_the_processor(void **state) {
         snprintf(path, sizeof(path), "%s", test_fixture_path(names[i]));
         model_case given = {path, kv[i], 64, NULL};
         check_case(&given, 320);
+#if defined(__SANITIZE_ADDRESS__) /* slow: one by one only with a window and a soft cap */
+        if (i != 1)
+            continue;
+#endif
         given.rows = 1;
         check_case(&given, 272);
     }
