@@ -99,7 +99,8 @@ EXACT_INLINE void tile_multipliers(const uint8_t *super, uint32_t pair, uint32_t
     multiplier[1] = (signs >> 16 & 1u) != 0 ? -second : second;
 }
 
-/* Weights of 32 k as the cores take them. */
+/* Weights of 32 k as the cores take them. Of an odd number of sub-blocks the last is read with the
+ * two lines behind it, times 0; a stage has room for whole super-blocks. */
 EXACT_INLINE void tile_weights(const kernel_place *at, const uint8_t *super, uint32_t pair,
                                uint32_t subs, tile_words *out) {
     const uint8_t *lines = super + (subs <= 8 ? 2 : 3) * EXACT_LINE + pair * 4 * EXACT_LINE;
