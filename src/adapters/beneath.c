@@ -110,8 +110,8 @@ static avo_status open_folder(int root, const char *root_path, const char *path,
     return status;
 }
 
-/* An absolute path below the root means what is behind the root in it: programs that know only
- * where a folder lies may name it so. Any other stays as it is, and the kernel refuses it. */
+/* Turns an absolute path below the root into one relative to it, so that clients may send either.
+ * Other absolute paths are left alone, and the kernel refuses them. */
 static const char *relative_path(int root, const char *path, char room[4096]) {
     if (path[0] != '/' || !read_link(root, room))
         return path;

@@ -53,10 +53,11 @@ AVO_MUST_USE avo_status train_start_find(train_call *call, const char *name,
                                          char path[CLI_PATH_MAX]);
 void train_start_clean(train_call *call);
 
-/* Checks what was given, finds the output folder; before anything is opened. train_publish.c. */
+/* Checks the options of --publish and finds the output folder, before a model is opened.
+ * train_publish.c. */
 AVO_MUST_USE avo_status train_publish_check(train_call *call);
-/* From here on the adapter goes to the server. Asks it what it serves; what is wrong there is a
- * warning, as everything later. `model` is the one that is trained. */
+/* Asks the server what it serves and publishes from now on. Errors of the server are warnings, here
+ * and later. `model` is the one that is trained. */
 void train_publish_begin(train_call *call, const avo_model *model);
 
 /* Starts `avocet serve` for the model that was named, which then is the one to publish to; nothing

@@ -62,8 +62,7 @@ const train_setting train_setting_table[] = {
      "LoRA+: learning rate of B / that of A (default 1)"},
     {"lr", SETTING_NUMBER, AT(lr), ALL, false, 0, 1000, "X",
      "learning rate (default: sft 2e-4, dpo 5e-5, rl 5e-5, pretrain 1e-3, heads 2e-3; with --full "
-     "a "
-     "tenth)"},
+     "a tenth)"},
     {"optimizer", SETTING_CHOICE, AT(optimizer), ALL, false, 0, 0, "adamw|muon",
      "muon: with all weights or heads, for matrices, AdamW for the rest (default: pretrain and "
      "heads muon, else adamw)"},

@@ -20,7 +20,7 @@
 #define AMX_ROWS_MIN_Q4R    5
 #define AMX_ROWS_MIN_BLOCKS 48
 #define AMX_ROWS_MIN_Q8     32
-#define AMX_ROWS_MIN_FEW_Q8 4 /* and less than MIN_Q8: few_q8.c, Q8_0 and Q8B */
+#define AMX_ROWS_MIN_FEW_Q8 4 /* few_q8.c; from MIN_Q8 on with few panels linear_blocks.h */
 #define AMX_ROWS_MIN_Q8R    16
 
 /* Rows whose sums are kept at a time; more rows unpack the weights again, once per so many. */

@@ -28,7 +28,7 @@ AMX_INLINE void q8_unit_fetch(const uint8_t *panel, size_t unit) {
         fetch_ahead(at + byte, TILE_ROWS_MAX);
 }
 
-/* 4 to 16 rows. */
+/* From 4 rows on; AMX_ROWS_MIN_FEW_Q8. */
 linear_function amx_few_q8;
 
 #endif

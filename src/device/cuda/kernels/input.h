@@ -26,14 +26,7 @@ typedef struct few_desk {
 } few_desk;
 
 /* With base NULL it counts. In words. */
-static
-#ifdef __CUDACC__
-    __device__ __forceinline__
-#else
-    inline
-#endif
-        uint32_t
-        few_desk_lay(const few_input *input, float *base, few_desk *desk) {
+EXACT_INLINE uint32_t few_desk_lay(const few_input *input, float *base, few_desk *desk) {
     uint32_t k = (input->k + INPUT_K - 1) / INPUT_K * INPUT_K, rows = input->rows, at = 0;
     bool quantised = input->form != CALL_FLOAT;
     desk->k = k;

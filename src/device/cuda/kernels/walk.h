@@ -45,14 +45,8 @@ typedef struct walk_desk {
 } walk_desk;
 
 /* In words, of what is in front of `rest`; shared NULL: it counts. */
-static
-#ifdef __CUDACC__
-    __device__ __forceinline__
-#else
-    inline
-#endif
-        uint32_t
-        walk_lay(uint32_t depth, uint32_t warps, bool floats, float *shared, walk_desk *desk) {
+EXACT_INLINE uint32_t walk_lay(uint32_t depth, uint32_t warps, bool floats, float *shared,
+                               walk_desk *desk) {
     desk->room = floats ? WALK_LINES * EXACT_LINE : WALK_PIECE;
     uint32_t slots = warps * depth, at = slots * desk->room / 4;
     desk->piece = (uint8_t *)(void *)shared;
