@@ -456,7 +456,7 @@ typedef struct avo_plan {
     uint64_t kv_bytes;
     uint64_t scratch_bytes;
     uint64_t available_bytes; /* the limit that everything must fit */
-    const char *limit;        /* source of the limit: "memory_max", "cgroup", "system" */
+    const char *limit;        /* source of the limit: "memory_max", "cgroup", "system", "sysinfo" */
     uint32_t threads;         /* of the host; 0: the device has none, and huge_pages, numa and pin
                                  are NULL */
     uint32_t context_max;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -386,10 +387,24 @@ static void visit_memory(void *context, const char *folder) {
         apply_memory(folder, cached_v1, most, used, limit);
 }
 
+/* For processes that cannot read /proc. Cached files count as used here, so this is the lower bound
+ * of MemAvailable. */
+static memory_limit memory_free(void) {
+    struct sysinfo info;
+    memory_limit limit = {.source = "sysinfo"};
+    if (sysinfo(&info) == 0) {
+        limit.available_bytes = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
+        limit.total_bytes = (uint64_t)info.totalram * info.mem_unit;
+    }
+    return limit;
+}
+
 memory_limit memory_limit_under(const char *root) {
     memory_limit limit = {.available_bytes = meminfo_bytes(root, "MemAvailable"),
                           .total_bytes = meminfo_bytes(root, "MemTotal"),
                           .source = "system"};
+    if (limit.total_bytes == 0)
+        limit = memory_free();
     cgroup_walk(root, "memory", visit_memory, &limit);
     return limit;
 }

@@ -62,7 +62,7 @@ static inline void cpu_pause(void) {
 typedef struct memory_limit {
     uint64_t available_bytes; /* the smaller of cgroup headroom and MemAvailable */
     uint64_t total_bytes;
-    const char *source; /* "cgroup" or "system" */
+    const char *source; /* "cgroup", "system", or "sysinfo" where /proc cannot be read */
 } memory_limit;
 memory_limit memory_limit_detect(void);
 
