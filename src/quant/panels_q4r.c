@@ -82,11 +82,17 @@ void panels_q4r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *o
         size_t subs = sub_blocks(k - begin);
         float scale = load_half(panel + 2 * lane);
         float whole[Q4R_SUPER];
-        for (size_t i = 0; i < subs * Q4R_SUB; i++) {
-            size_t sub = i / Q4R_SUB;
+        for (size_t sub = 0; sub < subs; sub++) {
             const uint8_t *lines = panel + numbers_at(subs) + sub * 2 * PANEL_LINE_BYTES;
-            int number = lines[number_byte(i % Q4R_SUB, lane)] >> number_shift(i % Q4R_SUB) & 15;
-            whole[i] = scale * ((float)multiplier_at(panel, sub, lane) * (float)(number - 8));
+            float multiplier = (float)multiplier_at(panel, sub, lane);
+            for (size_t line = 0; line < 2; line++) {
+                uint32_t word = load_u32(lines + line * PANEL_LINE_BYTES + 4 * lane);
+                float *to = whole + sub * Q4R_SUB + line * Q4R_SUB / 2;
+                for (size_t i = 0; i < 8; i++) {
+                    int number = (int)(word >> (i % 4 * 8 + i / 4 * 4) & 15);
+                    to[i] = scale * (multiplier * (float)(number - 8));
+                }
+            }
         }
         quant_rotate(whole, subs * Q4R_SUB, 1);
         memcpy(out + begin, whole, size_min(k - begin, Q4R_SUPER) * sizeof(float));

@@ -6,7 +6,7 @@
 
 /* Numbers lie `lanes` apart and `lanes` of them are transformed side by side. The order of the
  * additions is part of the format's arithmetic: strides 1, 2, 4, … */
-static void rotate_block(float *x, size_t count, size_t lanes) {
+static inline void rotate_block(float *x, size_t count, size_t lanes) {
     for (size_t half = 1; half < count; half *= 2)
         for (size_t i = 0; i < count; i += 2 * half)
             for (size_t j = i; j < i + half; j++)
@@ -41,7 +41,10 @@ void quant_rotate(float *x, size_t k, size_t lanes) {
         size_t count = ROTATE_BLOCK;
         while (count > k)
             count /= 2;
-        rotate_block(x, count, lanes);
+        if (lanes == 1) /* one row: loops over k become vectors only with a constant stride */
+            rotate_block(x, count, 1);
+        else
+            rotate_block(x, count, lanes);
         x += count * lanes;
         k -= count;
     }
