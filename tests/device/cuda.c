@@ -206,8 +206,35 @@ static void tiles_have_the_bits_of_the_processor(void **state) {
     pack_report report;
     avo_error error = {0};
     assert_ok_error(pack_random("odd", 1, path, &options, &report, &error), &error);
-    model_case given = {path, "f16", 70, "tile=5"};
-    check_case(&given, 142);
+    static const struct {
+        uint32_t rows, tokens;
+        const char *way;
+    } cases[] = {{70, 142, "wide=0:tile=5"}, {150, 300, "wide=5"}, {50, 114, "wide=5"},
+                 {27, 59, "wide=5"},         {10, 44, "wide=5"},   {140, 300, "wide=5:processors=1"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (strstr(cases[i].way, "processors") != NULL && strcmp(card(), "cuda-emulated") != 0)
+            continue;
+        model_case given = {path, "f16", cases[i].rows, cases[i].way};
+        check_case(&given, cases[i].tokens);
+    }
+}
+
+/* Only a search for the best scales finds negative multipliers. */
+static void negative_multipliers_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const ways[] = {"wide=5", "wide=0:tile=5"};
+    static const uint32_t rows[] = {9, 24, 40, 100};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    pack_options options = {.type = PACK_Q4, .effort = PACK_EFFORT_SEARCH, .threads = 2};
+    pack_report report;
+    avo_error error = {0};
+    assert_ok_error(pack_file(test_fixture_path("models/llama3"), path, &options, &report, &error),
+                    &error);
+    for (size_t i = 0; i < 8; i++) {
+        model_case given = {path, "int8", rows[i / 2], ways[i % 2]};
+        check_case(&given, 2 * rows[i / 2]);
+    }
 }
 
 /* Every way to compute a step. */
@@ -616,6 +643,7 @@ int main(void) {
         cmocka_unit_test(few_rows_have_the_bits_of_the_processor),
         cmocka_unit_test(larger_models_have_the_bits_of_the_processor),
         cmocka_unit_test(tiles_have_the_bits_of_the_processor),
+        cmocka_unit_test(negative_multipliers_have_the_bits_of_the_processor),
         cmocka_unit_test(every_way_has_the_same_bits),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
         cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),

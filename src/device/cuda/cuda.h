@@ -27,6 +27,7 @@ typedef struct cuda_tuning {
     uint32_t depth;  /* pieces of weights that warps of rung 3 have on their way */
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
+    uint32_t wide;   /* rows from which they run on warpgroups, where the card has them; 0: never */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 
@@ -90,6 +91,7 @@ typedef struct cuda_scratch {
     float *hidden, *normed, *query, *key, *value, *attended, *gate, *up, *projected;
     uint8_t *query_form;          /* [rows][heads][attend_query_stride] */
     uint8_t *form[PRODUCT_FORMS]; /* activation_bytes(rows_max, longest input) */
+    uint8_t *wide;                /* rows in the order of wide.h: numbers, then scales */
     float *low_rank;              /* [rows][rank] A·x of one run and matrix */
     uint8_t *low_rank_form;
     float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */

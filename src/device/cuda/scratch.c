@@ -102,6 +102,8 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->query_form = lay(own, rows, query_form);
     for (int form = 0; form < PRODUCT_FORMS; form++)
         scratch->form[form] = lay(own, activation_bytes(rows, longest_input(model)), 1);
+    size_t whole = (longest_input(model) + 255) / 256, padded = (rows + 7) / 8 * 8;
+    scratch->wide = lay(own, padded * whole, 256 + sizeof(float));
     size_t rank = shape->adapter_rank_max == 0 ? 1 : ADAPTER_RANK_MAX;
     scratch->low_rank = lay(own, rows, rank * number);
     scratch->low_rank_form = lay(own, activation_bytes(rows, rank), 1);

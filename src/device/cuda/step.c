@@ -187,7 +187,8 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
     activation_view views[PRODUCT_FORMS];
     linear_one one[LINEAR_CALLS] = {0};
     float *base[LINEAR_CALLS];
-    if (few_products(step, site, products, count, NULL))
+    if (few_products(step, site, products, count, NULL) ||
+        wide_products(step, site, products, count))
         return;
     bool adapted = step->batch->runs > 0 && site->count > 0;
     unsigned forms = adapted ? adapt_forms(step, site) : 0;

@@ -84,6 +84,12 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
 /* What still waits in step->walk is launched; whatever else goes to the card goes behind it. */
 void few_flush(cuda_step *step);
 
+/* ---- Many rows ---- */
+
+/* False: not with these; nothing was launched. */
+bool wide_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                   size_t count);
+
 /* ---- Adapters ---- */
 
 /* Forms in which adapters of the batch read the site's input (bits). */

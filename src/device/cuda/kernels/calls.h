@@ -11,6 +11,11 @@
     X(prepare, prepare_call, 512, 1, false)                                                        \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
+    X(wide_128, wide_call, 128 * WIDE_GROUPS_128 * WIDE_SPLITS_128, 1, false)                      \
+    X(wide_64, wide_call, 128 * WIDE_GROUPS_64 * WIDE_SPLITS_64, 1, false)                         \
+    X(wide_32, wide_call, 128 * WIDE_GROUPS_32 * WIDE_SPLITS_32, 1, false)                         \
+    X(wide_16, wide_call, 128 * WIDE_GROUPS_16 * WIDE_SPLITS_16, 1, false)                         \
+    X(wide_x, prepare_call, 256, 4, false)                                                         \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
     X(few_q4r, few_call, FEW_THREADS, 1, true)                                                     \
@@ -85,6 +90,7 @@ typedef struct prepare_call {
     uint32_t k;
     uint32_t staged;                /* shared memory has room for the whole row */
     uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
+    uint32_t padded;                /* wide_x: rows, up to a multiple of eight */
     norm_call norm;
 } prepare_call;
 
@@ -186,6 +192,30 @@ typedef struct walk_call {
     uint32_t depth; /* pieces of a warp that are on their way */
     uint32_t *met;  /* a word that is this kernel's */
 } walk_call;
+
+/* ---- Products of many rows by warpgroups (wide.h) ---- */
+
+/* Warpgroups of a block that have panels of their own, and that share a panel's k: by the rows of a
+ * tile. */
+#define WIDE_GROUPS_128 3
+#define WIDE_SPLITS_128 1
+#define WIDE_GROUPS_64  1
+#define WIDE_SPLITS_64  4
+#define WIDE_GROUPS_32  1
+#define WIDE_SPLITS_32  4
+#define WIDE_GROUPS_16  1
+#define WIDE_SPLITS_16  4
+
+typedef struct wide_call {
+    few_matrix one[LINEAR_CALLS];
+    const uint8_t *number; /* of x, as wide.h has it */
+    const float *scale;    /* [steps][padded] */
+    uint64_t panel_bytes;
+    uint32_t matrices, panels; /* of all matrices */
+    uint32_t k, steps;         /* of 256 k */
+    uint32_t rows, padded;     /* of x; up to a multiple of eight */
+    uint32_t row_tiles, tiles; /* tiles: those of the same panels side by side */
+} wide_call;
 
 /* ---- Attention ---- */
 

@@ -9,6 +9,7 @@
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/walk.h"
+#include "device/cuda/kernels/wide.h"
 
 #define X(name, call_type, threads, together, waits)                                               \
     extern "C" __global__ void __launch_bounds__(threads, together)                                \
