@@ -318,6 +318,16 @@ EXACT_INLINE void wide_finish(const wide_form *form, const wide_call *call, cons
     }
 }
 
+EXACT_INLINE void wide_zero(const wide_form *form, const kernel_place *at, wide_lane *lanes) {
+    EACH_LANE(at, own) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t i = 0; i < form->rows / 2; i++)
+            lanes[own].f[i / 4][i % 4] = 0.0f;
+    }
+}
+
 /* Step number `number` of the block's sequence: step `step` of a tile. */
 EXACT_INLINE void wide_step(const wide_form *form, const wide_call *call, const kernel_place *at,
                             uint32_t number, uint32_t tile, uint32_t step, bool last,
@@ -335,14 +345,6 @@ EXACT_INLINE void wide_step(const wide_form *form, const wide_call *call, const 
         if (number > 0)
             wide_await(group);
         wide_take(form, at, step == 0, lanes);
-    } else if (step == 0) {
-        EACH_LANE(at, own) {
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (uint32_t i = 0; i < form->rows / 2; i++)
-                lanes[own].f[i / 4][i % 4] = 0.0f;
-        }
     }
     wide_add(form, at, super, wide_scales(form, stage), sum, lanes);
     if (form->splits > 1) {
@@ -353,7 +355,15 @@ EXACT_INLINE void wide_step(const wide_form *form, const wide_call *call, const 
     }
     wide_release(form, call, at, number);
     panel += tile / call->row_tiles * form->groups * WIDE_PANELS;
-    if (step + 1 == call->steps && panel < call->panels)
+    if (form->splits > 1 && step + 1 == call->steps && panel < call->panels)
+        wide_finish(form, call, at, tile, panel, lanes);
+}
+
+/* Behind all steps of a tile, of warpgroups that have panels of their own. */
+EXACT_INLINE void wide_last(const wide_form *form, const wide_call *call, const kernel_place *at,
+                            uint32_t tile, wide_lane *lanes) {
+    uint32_t panel = tile / call->row_tiles * form->groups * WIDE_PANELS + warp_of(at);
+    if (form->splits == 1 && panel < call->panels)
         wide_finish(form, call, at, tile, panel, lanes);
 }
 
@@ -377,11 +387,16 @@ EXACT_INLINE void wide_compute(const wide_form *form, const wide_call *call, ker
     uint32_t number = 0;
     CUDA_EACH(at, wide_open(form, at));
     FREE_WARPS(at, wide_first(form, call, at));
-    for (uint32_t tile = at->x; tile < call->tiles; tile += at->blocks)
+#define WIDE_LANES (lanes[WIDE_OWN_WARPS == 1 ? 0 : warp_of(at)])
+    for (uint32_t tile = at->x; tile < call->tiles; tile += at->blocks) {
+        bool last = tile + at->blocks >= call->tiles;
+        if (form->splits == 1)
+            FREE_WARPS(at, wide_zero(form, at, WIDE_LANES));
         for (uint32_t step = 0; step < call->steps; step++, number++)
-            FREE_WARPS(at, wide_step(form, call, at, number, tile, step,
-                                     tile + at->blocks >= call->tiles,
-                                     lanes[WIDE_OWN_WARPS == 1 ? 0 : warp_of(at)]));
+            FREE_WARPS(at, wide_step(form, call, at, number, tile, step, last, WIDE_LANES));
+        FREE_WARPS(at, wide_last(form, call, at, tile, WIDE_LANES));
+    }
+#undef WIDE_LANES
 }
 
 #define WIDE_KERNEL(n, g, s)                                                                       \
