@@ -28,6 +28,7 @@ typedef struct cuda_tuning {
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
     uint32_t wide;   /* rows from which they run on warpgroups, where the card has them; 0: never */
+    uint32_t tiles;  /* attention of many rows reads each page once for all rows of a tile */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 
@@ -109,7 +110,7 @@ typedef struct cuda_scratch {
 
 /* Inputs of a step: laid out in host memory and copied to the same places on the card. */
 typedef struct cuda_input {
-    size_t hidden, cosine, sine, position, row_pages, pages, logit_row, target;
+    size_t hidden, cosine, sine, position, row_pages, tile, pages, logit_row, target;
     size_t tables; /* of adapters: rewound when it is full */
     size_t bytes;
 } cuda_input;

@@ -324,6 +324,8 @@ static void attention(cuda_step *step, uint32_t number) {
     if (decode(step, number, &call))
         return;
     positions(step, number);
+    if (tiles_attend(step, number, &call))
+        return;
     cuda_launch launch = {CUDA_KERNEL_attend, layer->heads,  step->batch->rows, 1,
                           ATTEND_THREADS,     ATTEND_SHARED, CUDA_BEHIND};
     step_launch(step, &launch, &call);
@@ -591,6 +593,8 @@ static bool send_batch(cuda_step *step, device_work work) {
     send(step, input->position, batch->rows * sizeof(uint32_t));
     send(step, input->row_pages, batch->rows * sizeof(uint32_t));
     send(step, input->pages, pages * sizeof(uint32_t));
+    step->tiles = tiles_write(step, (uint32_t *)(void *)(host + input->tile));
+    send(step, input->tile, step->tiles * 2 * sizeof(uint32_t));
     return true;
 }
 

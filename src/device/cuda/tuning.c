@@ -14,7 +14,8 @@ cuda_tuning cuda_tuning_usual(void) {
                          .depth = 4,
                          .lines = 640,
                          .tile = 9,
-                         .wide = 9};
+                         .wide = 9,
+                         .tiles = 1};
 }
 
 bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
@@ -30,6 +31,7 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"depth=", &tuning->depth, WALK_DEPTH},
                    {"tile=", &tuning->tile, 65535},
                    {"wide=", &tuning->wide, 65535},
+                   {"tiles=", &tuning->tiles, 1},
                    {"lines=", &tuning->lines, 1024},
                    {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

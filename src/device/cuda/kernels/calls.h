@@ -27,6 +27,8 @@
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
+    X(attend_int8_64, attend_tiles_call, 128, 3, false)                                            \
+    X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
     X(decode, decode_call, 256, 1, true)                                                           \
     X(head_chunk, head_call, 512, 1, false)                                                        \
     X(head_merge, head_call, 512, 1, false)                                                        \
@@ -263,6 +265,19 @@ typedef struct attend_rows_call {
     uint32_t heads, kv_heads, window;
     float softcap;
 } attend_rows_call;
+
+/* Tiles of up to sixteen rows: consecutive rows of one session, times the heads that share a KV
+ * head. Block (KV head, tiles): `share` warps (1, 2 or 4) share a tile, and take its splits in turn.
+ */
+#define ATTEND_TILE_ROWS    16
+#define ATTEND_TILE_WARPS   4
+#define ATTEND_TILE_THREADS (32 * ATTEND_TILE_WARPS)
+#define ATTEND_TILE_SHARED(dims) (ATTEND_TILE_WARPS * ((dims) + 4) * 32 * 4)
+typedef struct attend_tiles_call {
+    attend_rows_call rows;
+    const uint32_t *tile; /* [tiles][2] first row of the batch, rows; 0 rows: nothing */
+    uint32_t tiles, share;
+} attend_tiles_call;
 
 /* Rows that are alone in their sessions: block (head, row, split), 256 threads. */
 #define DECODE_THREADS CALL_SPLIT
