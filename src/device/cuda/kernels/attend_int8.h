@@ -183,9 +183,22 @@ EXACT_INLINE void int8_scores(const kernel_place *at, uint32_t dims, const uint8
     }
 }
 
-/* Whether the lane's row sees slot e of the page that begins at `first`. */
-EXACT_INLINE bool int8_sees(const int8_lane *lane, uint32_t half, uint32_t position) {
-    return position >= lane->begin[half] && position < lane->end[half];
+/* Bit e: whether the lane's row sees position first + e. */
+EXACT_INLINE uint32_t int8_seen(const int8_lane *lane, uint32_t half, uint32_t first, bool whole) {
+    uint32_t seen = 0xffu;
+    if (!whole) {
+        uint32_t begin = lane->begin[half] > first ? lane->begin[half] - first : 0;
+        uint32_t end = lane->end[half] > first ? lane->end[half] - first : 0;
+        seen &= end < INT8_SLOTS ? (1u << end) - 1u : 0xffu;
+        seen &= begin < INT8_SLOTS ? 0xffu << begin : 0;
+    }
+    return seen;
+}
+
+/* Under a soft cap. */
+EXACT_INLINE float int8_cap(float cap, float s) {
+    return (cap * 1.44269504f) *
+           (1.0f - 2.0f / (exact_exp2(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
 }
 
 /* Integers into s, as attention.h has them; `whole`: every row sees every position. */
@@ -199,6 +212,7 @@ EXACT_INLINE void int8_scale(const attend_rows_call *call, const kernel_place *a
 #pragma unroll
 #endif
         for (uint32_t half = 0; half < 2; half++) {
+            uint32_t seen = int8_seen(&lanes[own], half, first + lane % 4 * 8, whole);
             float largest = -INFINITY;
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -206,12 +220,16 @@ EXACT_INLINE void int8_scale(const attend_rows_call *call, const kernel_place *a
             for (uint32_t e = 0; e < INT8_SLOTS; e++) {
                 float s = (float)sum[own].of[e % 4][2 * half + e / 4] * lanes[own].scale[half];
                 s *= exact_float(scale[e / 4].word[e % 4]);
-                if (call->softcap > 0.0f)
-                    s = (call->softcap * 1.44269504f) *
-                        (1.0f -
-                         2.0f / (exact_exp2(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
-                if (!whole && !int8_sees(&lanes[own], half, first + lane % 4 * 8 + e))
-                    s = -INFINITY;
+                page[own].s[half][e] = s;
+            }
+            if (call->softcap > 0.0f)
+                for (uint32_t e = 0; e < INT8_SLOTS; e++)
+                    page[own].s[half][e] = int8_cap(call->softcap, page[own].s[half][e]);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (uint32_t e = 0; e < INT8_SLOTS; e++) {
+                float s = (seen >> e & 1u) != 0 ? page[own].s[half][e] : -INFINITY;
                 page[own].s[half][e] = s;
                 largest = s > largest ? s : largest;
             }
@@ -266,14 +284,13 @@ EXACT_INLINE void int8_weigh(const kernel_place *at, uint32_t dims, const uint8_
                 for (uint32_t i = 0; i < dims / 4; i++)
                     state[own].acc[i / 8][i / 2 % 4][2 * half + i % 2] *= factor;
             }
-            uint32_t most = 0;
+            uint32_t most = 0, seen = int8_seen(&lanes[own], half, first + lane % 4 * 8, whole);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
             for (uint32_t e = 0; e < INT8_SLOTS; e++) {
                 float p = exact_exp2(page[own].s[half][e] - state[own].top[half]), w = p;
-                if (whole || int8_sees(&lanes[own], half, first + lane % 4 * 8 + e))
-                    w *= exact_float(scale[e / 4].word[e % 4]);
+                w = (seen >> e & 1u) != 0 ? w * exact_float(scale[e / 4].word[e % 4]) : w;
                 page[own].p[half][e] = p;
                 page[own].s[half][e] = w;
                 most = exact_bits(w) > most ? exact_bits(w) : most;
