@@ -3,6 +3,7 @@
 
 #include "base/float_mode.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/kernels/attend_half.h"
 #include "device/cuda/kernels/attend_int8.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"

@@ -29,6 +29,8 @@
     X(attend, attend_rows_call, 512, 1, false)                                                     \
     X(attend_int8_64, attend_tiles_call, 128, 3, false)                                            \
     X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
+    X(attend_half_64, attend_tiles_call, 256, 1, false)                                            \
+    X(attend_half_128, attend_tiles_call, 256, 1, false)                                           \
     X(decode, decode_call, 256, 1, true)                                                           \
     X(head_chunk, head_call, 512, 1, false)                                                        \
     X(head_merge, head_call, 512, 1, false)                                                        \
@@ -273,6 +275,11 @@ typedef struct attend_rows_call {
 #define ATTEND_TILE_WARPS   4
 #define ATTEND_TILE_THREADS (32 * ATTEND_TILE_WARPS)
 #define ATTEND_TILE_SHARED(dims) (ATTEND_TILE_WARPS * ((dims) + 4) * 32 * 4)
+/* The same of F16 pages, up to 128 rows: block (KV head, tile). */
+#define HALF_ROWS    128
+#define HALF_THREADS 256
+#define HALF_SHARED(dims) \
+    (((dims) * 128 + 128 * 128 + 16 * 128 + 2 * 4 * 128 + 8 * 128) * 4 + 4 * (dims) * 128 + 4 * 64)
 typedef struct attend_tiles_call {
     attend_rows_call rows;
     const uint32_t *tile; /* [tiles][2] first row of the batch, rows; 0 rows: nothing */

@@ -1,6 +1,7 @@
 /* The kernels of the table in calls.h, as nvcc compiles them: each calls the block's code of its
  * header. */
 #pragma nv_diag_suppress 550 /* lanes that a loop does not look at */
+#include "device/cuda/kernels/attend_half.h"
 #include "device/cuda/kernels/attend_int8.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
