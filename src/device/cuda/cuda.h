@@ -129,7 +129,8 @@ typedef struct cuda_recording {
 typedef struct cuda_stream {
     device_stream base;
     uint32_t chunks; /* of the vocabulary */
-    team *team;      /* of one: the host's part */
+    team *team;      /* the host's part of steps */
+    uint32_t workers;
     uint8_t *memory;
     size_t memory_bytes;
     cuda_scratch scratch;
