@@ -33,7 +33,7 @@ static avo_engine *open_engine(avo_model *model, const model_case *given, const 
     avo_error error = {0};
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
-    options.threads = strcmp(device, "cpu") == 0 ? 2 : 0;
+    options.threads = strcmp(device, "cpu") == 0 && getenv("AVO_TEST_CUDA_MODELS") == NULL ? 2 : 0;
     options.kv_type = given->kv;
     options.context_max = options.rope_context = context;
     options.sessions_max = 2;
@@ -206,8 +206,35 @@ static void tiles_have_the_bits_of_the_processor(void **state) {
     pack_report report;
     avo_error error = {0};
     assert_ok_error(pack_random("odd", 1, path, &options, &report, &error), &error);
-    model_case given = {path, "f16", 70, "tile=5"};
-    check_case(&given, 142);
+    static const struct {
+        uint32_t rows, tokens;
+        const char *way;
+    } cases[] = {{70, 142, "wide=0:tile=5"}, {150, 300, "wide=5"}, {50, 114, "wide=5"},
+                 {27, 59, "wide=5"},         {10, 44, "wide=5"},   {140, 300, "wide=5:processors=1"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (strstr(cases[i].way, "processors") != NULL && strcmp(card(), "cuda-emulated") != 0)
+            continue;
+        model_case given = {path, "f16", cases[i].rows, cases[i].way};
+        check_case(&given, cases[i].tokens);
+    }
+}
+
+/* Only a search for the best scales finds negative multipliers. */
+static void negative_multipliers_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const ways[] = {"wide=5", "wide=0:tile=5"};
+    static const uint32_t rows[] = {9, 24, 40, 100};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    pack_options options = {.type = PACK_Q4, .effort = PACK_EFFORT_SEARCH, .threads = 2};
+    pack_report report;
+    avo_error error = {0};
+    assert_ok_error(pack_file(test_fixture_path("models/llama3"), path, &options, &report, &error),
+                    &error);
+    for (size_t i = 0; i < 8; i++) {
+        model_case given = {path, "int8", rows[i / 2], ways[i % 2]};
+        check_case(&given, 2 * rows[i / 2]);
+    }
 }
 
 /* Every way to compute a step. */
@@ -258,22 +285,35 @@ static void every_way_has_the_same_bits(void **state) {
 
 #define NAMED_TOKENS 24
 
+/* AVO_TEST_CUDA_TOKENS of a session, at most 512: steps have 1 and 3 rows, or as many as that. */
+static uint32_t named_tokens(void) {
+    const char *wanted = getenv("AVO_TEST_CUDA_TOKENS");
+    return wanted != NULL ? (uint32_t)strtoul(wanted, NULL, 10) : NAMED_TOKENS;
+}
+
+static const char *named_kv(void) {
+    const char *wanted = getenv("AVO_TEST_CUDA_KV");
+    return wanted != NULL ? wanted : "f16";
+}
+
 static void compare_named(avo_model *model, const char *path, const char *way, const float *wanted,
                           uint32_t vocabulary, uint32_t *others) {
-    for (uint32_t rows = 1; rows <= 3; rows += 2) {
+    uint32_t tokens = named_tokens(), many = getenv("AVO_TEST_CUDA_TOKENS") != NULL;
+    for (uint32_t i = 0; i < (many ? 1 : 2); i++) {
+        uint32_t rows = many ? tokens : 1 + 2 * i;
         char name[256];
-        model_case given = {path, "f16", rows, NULL};
+        model_case given = {path, named_kv(), rows, NULL};
         snprintf(name, sizeof(name), "%s%s%s", card(), strcmp(way, "-") == 0 ? "" : ":",
                  strcmp(way, "-") == 0 ? "" : way);
-        float *found = compute_both(model, &given, name, name, NAMED_TOKENS, vocabulary);
+        float *found = compute_both(model, &given, name, name, tokens, vocabulary);
         uint32_t token = 0;
-        while (token < NAMED_TOKENS &&
+        while (token < tokens &&
                memcmp(wanted + (size_t)token * vocabulary, found + (size_t)token * vocabulary,
                       vocabulary * sizeof(float)) == 0)
             token++;
         printf("%s, %s, steps of %u: %s", path, way, rows,
-               token == NAMED_TOKENS ? "the processor's bits\n" : "OTHER BITS");
-        if (token < NAMED_TOKENS) {
+               token == tokens ? "the processor's bits\n" : "OTHER BITS");
+        if (token < tokens) {
             printf(" from token %u\n", token);
             ++*others;
         }
@@ -296,8 +336,8 @@ static void named_models_have_the_bits_of_the_processor(void **state) {
         avo_model_info info = {.size = sizeof(info)};
         assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
         avo_model_describe(model, &info);
-        model_case given = {path, "f16", NAMED_TOKENS, NULL};
-        float *wanted = compute_both(model, &given, "cpu", "cpu", NAMED_TOKENS, info.vocabulary);
+        model_case given = {path, named_kv(), named_tokens(), NULL};
+        float *wanted = compute_both(model, &given, "cpu", "cpu", named_tokens(), info.vocabulary);
         char *ways = strdup(wanted_ways != NULL ? wanted_ways : "-"), *next_way = NULL;
         for (char *way = strtok_r(ways, " ", &next_way); way != NULL;
              way = strtok_r(NULL, " ", &next_way))
@@ -616,6 +656,7 @@ int main(void) {
         cmocka_unit_test(few_rows_have_the_bits_of_the_processor),
         cmocka_unit_test(larger_models_have_the_bits_of_the_processor),
         cmocka_unit_test(tiles_have_the_bits_of_the_processor),
+        cmocka_unit_test(negative_multipliers_have_the_bits_of_the_processor),
         cmocka_unit_test(every_way_has_the_same_bits),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
         cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),

@@ -27,6 +27,8 @@ typedef struct cuda_tuning {
     uint32_t depth;  /* pieces of weights that warps of rung 3 have on their way */
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
+    uint32_t wide;   /* rows from which they run on warpgroups, where the card has them; 0: never */
+    uint32_t tiles;  /* attention of many rows reads each page once for all rows of a tile */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 
@@ -90,6 +92,7 @@ typedef struct cuda_scratch {
     float *hidden, *normed, *query, *key, *value, *attended, *gate, *up, *projected;
     uint8_t *query_form;          /* [rows][heads][attend_query_stride] */
     uint8_t *form[PRODUCT_FORMS]; /* activation_bytes(rows_max, longest input) */
+    uint8_t *wide;                /* rows in the order of wide.h: numbers, then scales */
     float *low_rank;              /* [rows][rank] A·x of one run and matrix */
     uint8_t *low_rank_form;
     float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */
@@ -107,7 +110,7 @@ typedef struct cuda_scratch {
 
 /* Inputs of a step: laid out in host memory and copied to the same places on the card. */
 typedef struct cuda_input {
-    size_t hidden, cosine, sine, position, row_pages, pages, logit_row, target;
+    size_t hidden, cosine, sine, position, row_pages, tile, pages, logit_row, target;
     size_t tables; /* of adapters: rewound when it is full */
     size_t bytes;
 } cuda_input;
@@ -126,7 +129,8 @@ typedef struct cuda_recording {
 typedef struct cuda_stream {
     device_stream base;
     uint32_t chunks; /* of the vocabulary */
-    team *team;      /* of one: the host's part */
+    team *team;      /* the host's part of steps */
+    uint32_t workers;
     uint8_t *memory;
     size_t memory_bytes;
     cuda_scratch scratch;

@@ -32,6 +32,7 @@ typedef struct cuda_graph cuda_graph;
 typedef struct cuda_limits {
     uint32_t multiprocessors;
     uint32_t shared; /* bytes of a block */
+    bool groups;     /* it has the warpgroups of compute capability 9.0 */
     bool early;      /* the card can begin a kernel before the one in front has ended */
 } cuda_limits;
 

@@ -3,8 +3,6 @@
  * everything else is the shape that a recording is found by. */
 #include "device/cuda/step_int.h"
 
-#define RECORD_ROWS 16
-
 static cuda_recording shape_of(const cuda_step *step, device_work work, const void *weights) {
     const batch_view *batch = step->batch;
     return (cuda_recording){.weights = weights,

@@ -41,6 +41,7 @@ static void lay_input(const stream_shape *shape, cuda_input *input, layout *own)
     input->sine = lay_offset(own, rows, angles * sizeof(float));
     input->position = lay_offset(own, rows, sizeof(uint32_t));
     input->row_pages = lay_offset(own, rows, sizeof(uint32_t));
+    input->tile = lay_offset(own, rows, 2 * sizeof(uint32_t));
     input->logit_row = lay_offset(own, size_max(rows, shape->head_rows), sizeof(uint32_t));
     input->target = lay_offset(own, size_max(rows, shape->head_rows), sizeof(int32_t));
     input->pages = lay_offset(own, rows * pages, sizeof(uint32_t));
@@ -102,6 +103,8 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->query_form = lay(own, rows, query_form);
     for (int form = 0; form < PRODUCT_FORMS; form++)
         scratch->form[form] = lay(own, activation_bytes(rows, longest_input(model)), 1);
+    size_t whole = (longest_input(model) + 255) / 256, padded = (rows + 7) / 8 * 8;
+    scratch->wide = lay(own, padded * whole, 256 + sizeof(float));
     size_t rank = shape->adapter_rank_max == 0 ? 1 : ADAPTER_RANK_MAX;
     scratch->low_rank = lay(own, rows, rank * number);
     scratch->low_rank_form = lay(own, activation_bytes(rows, rank), 1);

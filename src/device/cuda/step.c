@@ -187,7 +187,8 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
     activation_view views[PRODUCT_FORMS];
     linear_one one[LINEAR_CALLS] = {0};
     float *base[LINEAR_CALLS];
-    if (few_products(step, site, products, count, NULL))
+    if (few_products(step, site, products, count, NULL) ||
+        wide_products(step, site, products, count))
         return;
     bool adapted = step->batch->runs > 0 && site->count > 0;
     unsigned forms = adapted ? adapt_forms(step, site) : 0;
@@ -323,6 +324,8 @@ static void attention(cuda_step *step, uint32_t number) {
     if (decode(step, number, &call))
         return;
     positions(step, number);
+    if (tiles_attend(step, number, &call))
+        return;
     cuda_launch launch = {CUDA_KERNEL_attend, layer->heads,  step->batch->rows, 1,
                           ATTEND_THREADS,     ATTEND_SHARED, CUDA_BEHIND};
     step_launch(step, &launch, &call);
@@ -590,6 +593,8 @@ static bool send_batch(cuda_step *step, device_work work) {
     send(step, input->position, batch->rows * sizeof(uint32_t));
     send(step, input->row_pages, batch->rows * sizeof(uint32_t));
     send(step, input->pages, pages * sizeof(uint32_t));
+    step->tiles = tiles_write(step, (uint32_t *)(void *)(host + input->tile));
+    send(step, input->tile, step->tiles * 2 * sizeof(uint32_t));
     return true;
 }
 

@@ -14,6 +14,7 @@ typedef struct cuda_step {
     cuda_scratch *scratch;
     const cuda_tuning *tuning;
     uint32_t splits; /* of attention: at most, of any row */
+    uint32_t tiles;  /* of attention of many rows */
     bool alone;      /* no two rows are of one session */
     /* Products that are not launched yet, because those behind them may join their kernel. */
     walk_call walk;
@@ -46,6 +47,9 @@ typedef struct cuda_product {
     bool add; /* out = fma(y, add_scale, out) */
     float add_scale;
 } cuda_product;
+
+/* Steps of up to so many rows are recorded. */
+#define RECORD_ROWS 64
 
 /* The kernels of the work, in order. */
 void step_compute(cuda_step *step, device_work work);
@@ -83,6 +87,17 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
 
 /* What still waits in step->walk is launched; whatever else goes to the card goes behind it. */
 void few_flush(cuda_step *step);
+
+/* ---- Many rows ---- */
+
+/* False: not with these; nothing was launched. */
+bool wide_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                   size_t count);
+
+/* Tiles of the batch, at most as many as rows; 0: it has none. */
+uint32_t tiles_write(cuda_step *step, uint32_t *tile);
+/* False: not with these; nothing was launched. */
+bool tiles_attend(cuda_step *step, uint32_t number, const attend_rows_call *call);
 
 /* ---- Adapters ---- */
 

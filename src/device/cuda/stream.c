@@ -2,6 +2,7 @@
  * results that are copied out when they are asked for. */
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/float_mode.h"
 #include "base/mathd.h"
 #include "device/cuda/cuda.h"
@@ -11,6 +12,8 @@
 
 #define READ_BYTES  ((size_t)256 << 20)
 #define READ_PASSES 8
+
+#define HOST_WORKERS 8 /* at most */
 
 /* ---- Opening ---- */
 
@@ -55,13 +58,14 @@ static avo_status take_host(cuda_stream *stream, avo_error *error) {
     scratch_shape own = {.model = model,
                          .rows_max = shape->rows_max,
                          .logits_max = shape->head_rows,
-                         .workers = 1,
+                         .workers = stream->workers,
                          .context_max = shape->context_max,
                          .adapter_rank_max = shape->adapter_rank_max};
     size_t rows = shape->rows_max, worker, ignored, total = 0, at[4], bytes[4];
     if (!backend_reference()->scratch_bytes(&own, &worker, &ignored))
         return too_large(shape, error);
-    bytes[0] = worker;
+    if (!size_multiply(worker, stream->workers, &bytes[0]))
+        return too_large(shape, error);
     bytes[1] = rows * size_max(model->width, model->embedding.k) * sizeof(float);
     bytes[2] = rows * adapter_row_room(shape->adapter_rank_max) * sizeof(float);
     bytes[3] = rows * ADAPTERS_OF_ROW * sizeof(run_place);
@@ -101,7 +105,11 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
     size_t output = shape->head_rows * (sizeof(head_top) + stream->chunks * sizeof(head_sum));
     if (!cuda_scratch_lay(shape, NULL, &sizes, &stream->input, &stream->memory_bytes))
         return too_large(shape, error);
-    AVO_TRY(team_open(base->device->allocator, 1, &stream->team, error));
+    /* Steps of many rows share out embeddings and angles; with few the caller's thread does them. */
+    stream->workers = cpu_usable_threads();
+    if (stream->workers > HOST_WORKERS)
+        stream->workers = HOST_WORKERS;
+    AVO_TRY(team_open(base->device->allocator, stream->workers, &stream->team, error));
     AVO_TRY(stream_results_open(base, &stream->results, error));
     AVO_TRY(cuda_status(port, port->operations->take(port, stream->memory_bytes, &stream->memory),
                         "taking scratch", error));

@@ -13,7 +13,9 @@ cuda_tuning cuda_tuning_usual(void) {
                          .whole = 8,
                          .depth = 4,
                          .lines = 640,
-                         .tile = 9};
+                         .tile = 9,
+                         .wide = 9,
+                         .tiles = 1};
 }
 
 bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
@@ -28,6 +30,8 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"whole=", &tuning->whole, 4096},
                    {"depth=", &tuning->depth, WALK_DEPTH},
                    {"tile=", &tuning->tile, 65535},
+                   {"wide=", &tuning->wide, 65535},
+                   {"tiles=", &tuning->tiles, 1},
                    {"lines=", &tuning->lines, 1024},
                    {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

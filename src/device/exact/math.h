@@ -81,8 +81,6 @@ EXACT_INLINE float exact_activation(uint32_t kind, float x) {
 #define ATTEND_EXP2_MAX   126.0f
 
 EXACT_INLINE float exact_exp2(float x) {
-    if (x < ATTEND_EXP2_LOW)
-        return 0.0f;
     float sum = x + ATTEND_EXP2_ROUND;
     float r = x - (sum - ATTEND_EXP2_ROUND);
     float p = ATTEND_EXP2_5;
@@ -91,7 +89,8 @@ EXACT_INLINE float exact_exp2(float x) {
     p = fmaf(p, r, ATTEND_EXP2_2);
     p = fmaf(p, r, ATTEND_EXP2_1);
     p = fmaf(p, r, 1.0f);
-    return p * exact_float(exact_bits(sum) << 23);
+    p *= exact_float(exact_bits(sum) << 23);
+    return x < ATTEND_EXP2_LOW ? 0.0f : p; /* no branch */
 }
 
 /* ---- Sums ---- */

@@ -3,6 +3,8 @@
 
 #include "base/float_mode.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/kernels/attend_half.h"
+#include "device/cuda/kernels/attend_int8.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/few.h"
@@ -11,6 +13,7 @@
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/walk.h"
+#include "device/cuda/kernels/wide.h"
 #include "device/test/wall.h"
 
 #include <assert.h>
@@ -411,7 +414,7 @@ static avo_status open_port(const avo_allocator *allocator, const emulated_wish 
         own->note[i].next = &own->note[i + 1];
     own->free_note = own->note;
     own->base.operations = &operations;
-    own->base.limits = (cuda_limits){(uint32_t)wish->processors, SHARED_BYTES, true};
+    own->base.limits = (cuda_limits){(uint32_t)wish->processors, SHARED_BYTES, true, true};
     own->allocator = allocator;
     own->wish = *wish;
     wall_init(&own->wall);

@@ -11,6 +11,11 @@
     X(prepare, prepare_call, 512, 1, false)                                                        \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
+    X(wide_128, wide_call, 128 * WIDE_GROUPS_128 * WIDE_SPLITS_128, 1, false)                      \
+    X(wide_64, wide_call, 128 * WIDE_GROUPS_64 * WIDE_SPLITS_64, 1, false)                         \
+    X(wide_32, wide_call, 128 * WIDE_GROUPS_32 * WIDE_SPLITS_32, 1, false)                         \
+    X(wide_16, wide_call, 128 * WIDE_GROUPS_16 * WIDE_SPLITS_16, 1, false)                         \
+    X(wide_x, prepare_call, 256, 4, false)                                                         \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
     X(few_q4r, few_call, FEW_THREADS, 1, true)                                                     \
@@ -22,6 +27,10 @@
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
+    X(attend_int8_64, attend_tiles_call, 128, 3, false)                                            \
+    X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
+    X(attend_half_64, attend_tiles_call, 256, 1, false)                                            \
+    X(attend_half_128, attend_tiles_call, 256, 1, false)                                           \
     X(decode, decode_call, 256, 1, true)                                                           \
     X(head_chunk, head_call, 512, 1, false)                                                        \
     X(head_merge, head_call, 512, 1, false)                                                        \
@@ -85,6 +94,7 @@ typedef struct prepare_call {
     uint32_t k;
     uint32_t staged;                /* shared memory has room for the whole row */
     uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
+    uint32_t padded;                /* wide_x: rows, up to a multiple of eight */
     norm_call norm;
 } prepare_call;
 
@@ -187,6 +197,30 @@ typedef struct walk_call {
     uint32_t *met;  /* a word that is this kernel's */
 } walk_call;
 
+/* ---- Products of many rows by warpgroups (wide.h) ---- */
+
+/* Warpgroups of a block that have panels of their own, and that share a panel's k: by the rows of a
+ * tile. */
+#define WIDE_GROUPS_128 3
+#define WIDE_SPLITS_128 1
+#define WIDE_GROUPS_64  1
+#define WIDE_SPLITS_64  4
+#define WIDE_GROUPS_32  1
+#define WIDE_SPLITS_32  4
+#define WIDE_GROUPS_16  1
+#define WIDE_SPLITS_16  4
+
+typedef struct wide_call {
+    few_matrix one[LINEAR_CALLS];
+    const uint8_t *number; /* of x, as wide.h has it */
+    const float *scale;    /* [steps][padded] */
+    uint64_t panel_bytes;
+    uint32_t matrices, panels; /* of all matrices */
+    uint32_t k, steps;         /* of 256 k */
+    uint32_t rows, padded;     /* of x; up to a multiple of eight */
+    uint32_t row_tiles, tiles; /* tiles: those of the same panels side by side */
+} wide_call;
+
 /* ---- Attention ---- */
 
 #define CALL_KV_F32  0 /* as kv_type */
@@ -233,6 +267,24 @@ typedef struct attend_rows_call {
     uint32_t heads, kv_heads, window;
     float softcap;
 } attend_rows_call;
+
+/* Tiles of up to sixteen rows: consecutive rows of one session, times the heads that share a KV
+ * head. Block (KV head, tiles): `share` warps (1, 2 or 4) share a tile, and take its splits in turn.
+ */
+#define ATTEND_TILE_ROWS    16
+#define ATTEND_TILE_WARPS   4
+#define ATTEND_TILE_THREADS (32 * ATTEND_TILE_WARPS)
+#define ATTEND_TILE_SHARED(dims) (ATTEND_TILE_WARPS * ((dims) + 4) * 32 * 4)
+/* The same of F16 pages, up to 128 rows: block (KV head, tile). */
+#define HALF_ROWS    128
+#define HALF_THREADS 256
+#define HALF_SHARED(dims) \
+    (((dims) * 128 + 128 * 128 + 16 * 128 + 2 * 4 * 128 + 8 * 128) * 4 + 4 * (dims) * 128 + 4 * 64)
+typedef struct attend_tiles_call {
+    attend_rows_call rows;
+    const uint32_t *tile; /* [tiles][2] first row of the batch, rows; 0 rows: nothing */
+    uint32_t tiles, share;
+} attend_tiles_call;
 
 /* Rows that are alone in their sessions: block (head, row, split), 256 threads. */
 #define DECODE_THREADS CALL_SPLIT

@@ -1,6 +1,8 @@
 /* The kernels of the table in calls.h, as nvcc compiles them: each calls the block's code of its
  * header. */
 #pragma nv_diag_suppress 550 /* lanes that a loop does not look at */
+#include "device/cuda/kernels/attend_half.h"
+#include "device/cuda/kernels/attend_int8.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/few.h"
@@ -9,6 +11,7 @@
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/walk.h"
+#include "device/cuda/kernels/wide.h"
 
 #define X(name, call_type, threads, together, waits)                                               \
     extern "C" __global__ void __launch_bounds__(threads, together)                                \

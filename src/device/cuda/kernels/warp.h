@@ -43,6 +43,13 @@ EXACT_INLINE uint32_t warps_of(const kernel_place *at) {
     return at->threads / WARP;
 }
 
+/* What lanes wrote in front is seen by all of the warp's lanes behind. */
+EXACT_INLINE void warp_meet(void) {
+#ifdef __CUDA_ARCH__
+    __syncwarp();
+#endif
+}
+
 /* ---- Exchanges: every lane gets what lane ^ mask has ---- */
 
 EXACT_INLINE void exchange_words(const uint32_t *from, uint32_t mask, uint32_t *to) {

@@ -1,0 +1,528 @@
+/* Products of many rows with Q4R weights by Hopper's warpgroups (wgmma_s8.h): integers over 256 k,
+ * then one fma for each output, in the order of k, so the same bits as everywhere. A number times
+ * its multiplier fits a byte: a warp makes signed bytes of one panel (16 outputs) in registers, and
+ * the rows of x lie in shared memory as the cores read them.
+ *
+ * x is written in that order by kernel_wide_x, in blocks of 256 k (zeros behind k) and 8 rows:
+ * 16 cores of 128 bytes, a core 8 rows of 16 bytes. Weights are read without being shuffled, so of
+ * each 32 k of x the words of four (0 … 7) lie in the order 0, 2, 4, 6, 1, 3, 5, 7: the low nibbles
+ * of a lane's word are one, the high nibbles the next.
+ *
+ * A block fills stages of 256 k by copies in bulk; the last warp that has used a stage fills it
+ * again, with what comes next in the block's sequence of tiles. Warpgroups have panels of their own
+ * (`groups`), and with few rows share out the steps of k (`splits`): then the chains of fma go from
+ * one to the next through shared memory. Called by device/cuda/wide.c; cannot fail. */
+#ifndef AVO_DEVICE_CUDA_KERNELS_WIDE_H
+#define AVO_DEVICE_CUDA_KERNELS_WIDE_H
+
+#include "device/cuda/kernels/input.h"
+#include "device/cuda/kernels/linear.h"
+#include "device/cuda/kernels/wgmma_s8.h"
+
+#define WIDE_SUPER   (EXACT_Q4R_SUPER_LINES * EXACT_LINE)
+#define WIDE_PANELS  4 /* of a warpgroup */
+#define WIDE_ROOM    (227 * 1024)
+#define WIDE_BARRIER 512 /* bytes of a bulk_barrier, at most */
+#define WIDE_USED    16
+
+/* What a kernel is compiled for. */
+typedef struct wide_form {
+    uint32_t rows;   /* of a tile: 16, 32, 64, 128 */
+    uint32_t groups; /* warpgroups with panels of their own */
+    uint32_t splits; /* warpgroups that share a panel's k; with more than one, `groups` is 1 */
+} wide_form;
+
+#ifdef __CUDACC__
+#define WIDE_OWN_WARPS 1
+#define FREE_WARPS(at, ...)                                                                        \
+    do {                                                                                           \
+        __VA_ARGS__;                                                                               \
+    } while (0)
+#else
+#define WIDE_OWN_WARPS 16
+#define FREE_WARPS(at, ...) CUDA_WARPS(at, __VA_ARGS__)
+#endif
+
+typedef struct wide_lane {
+    float f[WGMMA_GROUPS][4];
+} wide_lane;
+
+/* ---- Shared memory: stages; barriers; how many warps have used each stage; chains under way ---- */
+
+EXACT_INLINE uint32_t wide_stage_bytes(const wide_form *form) {
+    uint32_t bytes = form->rows * (256 + 4) + form->groups * WIDE_PANELS * WIDE_SUPER;
+    return (bytes + 127) / 128 * 128;
+}
+
+EXACT_INLINE uint32_t wide_relay_bytes(const wide_form *form) {
+    return form->splits > 1 ? form->rows * 16 * WIDE_PANELS * 4 : 0;
+}
+
+EXACT_INLINE uint32_t wide_stages(const wide_form *form) {
+    return (WIDE_ROOM - wide_relay_bytes(form)) /
+           (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED);
+}
+
+EXACT_INLINE uint32_t wide_shared(const wide_form *form) {
+    return wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) +
+           wide_relay_bytes(form);
+}
+
+EXACT_INLINE uint8_t *wide_stage(const wide_form *form, const kernel_place *at, uint32_t number) {
+    return (uint8_t *)(void *)at->shared + number % wide_stages(form) * wide_stage_bytes(form);
+}
+
+EXACT_INLINE float *wide_scales(const wide_form *form, uint8_t *stage) {
+    return (float *)(void *)(stage + form->rows * 256);
+}
+
+EXACT_INLINE uint8_t *wide_panel(const wide_form *form, uint8_t *stage, uint32_t panel) {
+    return stage + form->rows * (256 + 4) + panel * WIDE_SUPER;
+}
+
+EXACT_INLINE bulk_barrier *wide_barrier(const wide_form *form, const kernel_place *at,
+                                        uint32_t number) {
+    uint32_t stages = wide_stages(form);
+    return (bulk_barrier *)(void *)((uint8_t *)(void *)at->shared +
+                                    stages * wide_stage_bytes(form) +
+                                    number % stages * WIDE_BARRIER);
+}
+
+EXACT_INLINE uint32_t *wide_used(const wide_form *form, const kernel_place *at, uint32_t number) {
+    uint32_t stages = wide_stages(form);
+    return (uint32_t *)(void *)((uint8_t *)(void *)at->shared +
+                                stages * (wide_stage_bytes(form) + WIDE_BARRIER) +
+                                number % stages * WIDE_USED);
+}
+
+/* [rows / 2 · 4][128] of the thread in its warpgroup. */
+EXACT_INLINE float *wide_relay(const wide_form *form, const kernel_place *at) {
+    return at->shared +
+           wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) / 4;
+}
+
+/* ---- Filling ---- */
+
+/* A panel of the call's matrices, which are one behind the other. */
+typedef struct wide_place {
+    uint32_t matrix, panel;
+} wide_place;
+
+EXACT_INLINE wide_place wide_find(const wide_call *call, uint32_t panel) {
+    wide_place place = {0, panel};
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t i = 0; i + 1 < LINEAR_CALLS; i++)
+        if (place.matrix == i && i + 1 < call->matrices && place.panel >= call->one[i].panels) {
+            place.panel -= call->one[i].panels;
+            place.matrix = i + 1;
+        }
+    return place;
+}
+
+EXACT_INLINE const uint8_t *wide_data(const wide_call *call, const wide_place *place) {
+    const uint8_t *data = place->matrix == 0   ? call->one[0].data
+                          : place->matrix == 1 ? call->one[1].data
+                                               : call->one[2].data;
+    return data + place->panel * call->panel_bytes;
+}
+
+/* Step number `number` of the block's sequence on its way, by a warp. */
+EXACT_INLINE void wide_fill(const wide_form *form, const wide_call *call, const kernel_place *at,
+                            uint32_t number) {
+    uint32_t tile = at->x + number / call->steps * at->blocks, step = number % call->steps;
+    if (tile >= call->tiles)
+        return;
+    uint32_t row = tile % call->row_tiles * form->rows, rows = call->padded - row;
+    uint32_t panel = tile / call->row_tiles * form->groups * WIDE_PANELS;
+    uint32_t panels = call->panels - panel;
+    rows = rows < form->rows ? rows : form->rows;
+    panels = panels < form->groups * WIDE_PANELS ? panels : form->groups * WIDE_PANELS;
+    uint64_t behind = call->panel_bytes - (uint64_t)step * WIDE_SUPER;
+    uint32_t bytes = behind < WIDE_SUPER ? (uint32_t)behind : WIDE_SUPER;
+    uint8_t *stage = wide_stage(form, at, number);
+    bulk_barrier *barrier = wide_barrier(form, at, number);
+    EACH_LANE(at, own)
+    if (lane == 0)
+        bulk_expect(barrier, rows * (256 + 4) + panels * bytes);
+    warp_meet();
+    EACH_LANE(at, own) {
+        if (lane == 0)
+            bulk_copy(barrier, stage,
+                      call->number + ((uint64_t)step * call->padded + row) * 256, rows * 256);
+        else if (lane == 1)
+            bulk_copy(barrier, wide_scales(form, stage),
+                      call->scale + (uint64_t)step * call->padded + row, rows * 4);
+        else if (lane - 2 < panels) {
+            wide_place place = wide_find(call, panel + lane - 2);
+            bulk_copy(barrier, wide_panel(form, stage, lane - 2),
+                      wide_data(call, &place) + (uint64_t)step * WIDE_SUPER, bytes);
+        }
+    }
+}
+
+/* The warp does not read the stage any more. */
+EXACT_INLINE void wide_release(const wide_form *form, const wide_call *call,
+                               const kernel_place *at, uint32_t number) {
+    uint32_t *used = wide_used(form, at, number), before = 0;
+    warp_meet();
+#ifdef __CUDA_ARCH__
+    if (at->thread % WARP == 0)
+        before = atomicAdd(used, 1);
+    before = __shfl_sync(0xffffffffu, before, 0);
+#else
+    before = (*used)++;
+#endif
+    if (before + 1 < form->groups * WIDE_PANELS)
+        return;
+    if (at->thread % WARP == 0)
+        *used = 0;
+    wide_fill(form, call, at, number + wide_stages(form));
+}
+
+/* ---- One step ---- */
+
+/* Weights of 32 k of the warp's panel. Banks: lanes of the first two lines begin with the first
+ * eight outputs, those of the others with the other eight. */
+EXACT_INLINE void wide_words(const kernel_place *at, const uint8_t *super, uint32_t pair,
+                             uint32_t head, wgmma_words *out) {
+    uint32_t both = exact_load_word(super + 32 + 4 * pair);
+    EACH_LANE(at, own) {
+        uint32_t four = lane % 4, output = lane / 4, swap = four / 2 * 8;
+        const uint8_t *line = super + head + (pair * 4 + four) * EXACT_LINE + 4 * output;
+        uint32_t one = exact_load_word(line + 4 * swap);
+        uint32_t other = exact_load_word(line + (32 - 4 * swap));
+        uint32_t word[2] = {swap ? other : one, swap ? one : other};
+        const uint8_t *magnitudes = super + EXACT_LINE + pair * 16 + output;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t half = 0; half < 2; half++) {
+            uint32_t magnitude = (uint32_t)magnitudes[8 * half] >> four / 2 * 4 & 15u;
+            uint32_t sign = (uint32_t)((int32_t)(both << (31 - (four / 2 * 16 + output) - 8 * half)) >> 31);
+            uint32_t m = (magnitude ^ sign) - sign, zero = 0x80808080u - m * 0x08080808u;
+            /* (number - 8) · multiplier: 128 more is between 8 and 248, so no byte carries. */
+            out[own].of[half] = ((word[half] & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
+            out[own].of[half + 2] = ((word[half] >> 4 & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
+        }
+    }
+}
+
+EXACT_INLINE void wide_multiply(const wide_form *form, const kernel_place *at,
+                                const uint8_t *super, const uint8_t *x, uint32_t subs,
+                                wgmma_sums *sum) {
+    uint32_t head = (subs <= 8 ? 2 : 3) * EXACT_LINE;
+    wgmma_words words[2][OWN_LANES];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t pair = 0; pair < 8; pair++) {
+        wide_words(at, super, pair, head, words[pair % 2]);
+        wgmma_begin();
+        wgmma_multiply(form->rows, words[pair % 2], x + pair * 2 * WGMMA_CORE, pair > 0, sum);
+        if (pair > 0)
+            WGMMA_WAIT(1);
+    }
+    WGMMA_WAIT(0);
+}
+
+EXACT_INLINE void wide_add(const wide_form *form, const kernel_place *at, const uint8_t *super,
+                           const float *scales, const wgmma_sums *sum, wide_lane *lanes) {
+    EACH_LANE(at, own) {
+        float scale[2];
+        for (uint32_t half = 0; half < 2; half++)
+            scale[half] = exact_from_half(exact_load_half(super + 2 * (lane / 4 + 8 * half)));
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t group = 0; group < form->rows / 8; group++)
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (uint32_t i = 0; i < 4; i++) {
+                float *f = &lanes[own].f[group][i];
+                float other = scales[8 * group + 2 * (lane % 4) + i % 2];
+                *f = fmaf((float)sum[own].of[group][i], scale[i / 2] * other, *f);
+            }
+    }
+}
+
+/* Chains from the warpgroup that had the step before, or 0; and to the one that has the next. */
+EXACT_INLINE void wide_take(const wide_form *form, const kernel_place *at, bool first,
+                            wide_lane *lanes) {
+    const float *relay = wide_relay(form, at) + at->thread % (4 * WARP);
+    EACH_LANE(at, own) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t i = 0; i < form->rows / 2; i++)
+            lanes[own].f[i / 4][i % 4] = first ? 0.0f : relay[i * 4 * WARP + own];
+    }
+}
+
+EXACT_INLINE void wide_give(const wide_form *form, const kernel_place *at, const wide_lane *lanes) {
+    float *relay = wide_relay(form, at) + at->thread % (4 * WARP);
+    EACH_LANE(at, own) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t i = 0; i < form->rows / 2; i++)
+            relay[i * 4 * WARP + own] = lanes[own].f[i / 4][i % 4];
+    }
+}
+
+EXACT_INLINE void wide_await(uint32_t group) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");
+#else
+    (void)group;
+#endif
+}
+
+EXACT_INLINE void wide_pass(uint32_t group) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.arrive %0, 256;" ::"r"(group + 1) : "memory");
+#else
+    (void)group;
+#endif
+}
+
+EXACT_INLINE void wide_store(const few_matrix *one, uint32_t row, uint32_t output, float f) {
+    float *out = one->out + (uint64_t)row * one->out_stride + output;
+    float y = one->bias == NULL ? f : f + one->bias[output];
+    *out = one->add ? fmaf(y, one->add_scale, *out) : y;
+}
+
+EXACT_INLINE void wide_finish(const wide_form *form, const wide_call *call, const kernel_place *at,
+                              uint32_t tile, uint32_t panel, const wide_lane *lanes) {
+    uint32_t first = tile % call->row_tiles * form->rows;
+    wide_place place = wide_find(call, panel);
+    const few_matrix *one = place.matrix == 0   ? &call->one[0]
+                            : place.matrix == 1 ? &call->one[1]
+                                                : &call->one[2];
+    EACH_LANE(at, own) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t group = 0; group < form->rows / 8; group++)
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (uint32_t i = 0; i < 4; i++) {
+                uint32_t row = first + 8 * group + 2 * (lane % 4) + i % 2;
+                uint32_t output = place.panel * 16 + lane / 4 + i / 2 * 8;
+                if (row < call->rows && output < one->outputs)
+                    wide_store(one, row, output, lanes[own].f[group][i]);
+            }
+    }
+}
+
+EXACT_INLINE void wide_zero(const wide_form *form, const kernel_place *at, wide_lane *lanes) {
+    EACH_LANE(at, own) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t i = 0; i < form->rows / 2; i++)
+            lanes[own].f[i / 4][i % 4] = 0.0f;
+    }
+}
+
+/* Step number `number` of the block's sequence: step `step` of a tile. */
+EXACT_INLINE void wide_step(const wide_form *form, const wide_call *call, const kernel_place *at,
+                            uint32_t number, uint32_t tile, uint32_t step, bool last,
+                            wide_lane *lanes) {
+    uint32_t group = warp_of(at) / WIDE_PANELS;
+    if (form->splits > 1 && number % form->splits != group)
+        return;
+    uint32_t panel = (form->splits > 1 ? 0 : group * WIDE_PANELS) + warp_of(at) % WIDE_PANELS;
+    uint32_t left = call->k - step * 256, subs = left < 256 ? (left + 15) / 16 : 16;
+    uint8_t *stage = wide_stage(form, at, number), *super = wide_panel(form, stage, panel);
+    wgmma_sums sum[OWN_LANES];
+    bulk_wait(wide_barrier(form, at, number), number / wide_stages(form) % 2);
+    wide_multiply(form, at, super, stage, subs, sum);
+    if (form->splits > 1) {
+        if (number > 0)
+            wide_await(group);
+        wide_take(form, at, step == 0, lanes);
+    }
+    wide_add(form, at, super, wide_scales(form, stage), sum, lanes);
+    if (form->splits > 1) {
+        if (step + 1 < call->steps)
+            wide_give(form, at, lanes);
+        if (!last || step + 1 < call->steps)
+            wide_pass((group + 1) % form->splits);
+    }
+    wide_release(form, call, at, number);
+    panel += tile / call->row_tiles * form->groups * WIDE_PANELS;
+    if (form->splits > 1 && step + 1 == call->steps && panel < call->panels)
+        wide_finish(form, call, at, tile, panel, lanes);
+}
+
+/* Behind all steps of a tile, of warpgroups that have panels of their own. */
+EXACT_INLINE void wide_last(const wide_form *form, const wide_call *call, const kernel_place *at,
+                            uint32_t tile, wide_lane *lanes) {
+    uint32_t panel = tile / call->row_tiles * form->groups * WIDE_PANELS + warp_of(at);
+    if (form->splits == 1 && panel < call->panels)
+        wide_finish(form, call, at, tile, panel, lanes);
+}
+
+EXACT_INLINE void wide_open(const wide_form *form, const kernel_place *at) {
+    for (uint32_t i = at->thread; i < wide_stages(form); i += at->threads) {
+        bulk_open(wide_barrier(form, at, i));
+        *wide_used(form, at, i) = 0;
+    }
+}
+
+EXACT_INLINE void wide_first(const wide_form *form, const wide_call *call,
+                             const kernel_place *at) {
+    if (warp_of(at) == 0)
+        for (uint32_t i = 0; i < wide_stages(form); i++)
+            wide_fill(form, call, at, i);
+}
+
+/* A block for each multiprocessor, or for each tile. */
+EXACT_INLINE void wide_compute(const wide_form *form, const wide_call *call, kernel_place *at) {
+    wide_lane lanes[WIDE_OWN_WARPS][OWN_LANES];
+    uint32_t number = 0;
+    CUDA_EACH(at, wide_open(form, at));
+    FREE_WARPS(at, wide_first(form, call, at));
+#define WIDE_LANES (lanes[WIDE_OWN_WARPS == 1 ? 0 : warp_of(at)])
+    for (uint32_t tile = at->x; tile < call->tiles; tile += at->blocks) {
+        bool last = tile + at->blocks >= call->tiles;
+        if (form->splits == 1)
+            FREE_WARPS(at, wide_zero(form, at, WIDE_LANES));
+        for (uint32_t step = 0; step < call->steps; step++, number++)
+            FREE_WARPS(at, wide_step(form, call, at, number, tile, step, last, WIDE_LANES));
+        FREE_WARPS(at, wide_last(form, call, at, tile, WIDE_LANES));
+    }
+#undef WIDE_LANES
+}
+
+#define WIDE_KERNEL(n, g, s)                                                                       \
+    EXACT_INLINE void kernel_wide_##n(const wide_call *call, kernel_place *at) {                   \
+        if (!WIDE_THERE)                                                                           \
+            return;                                                                                \
+        const wide_form form = {n, g, s};                                                          \
+        wide_compute(&form, call, at);                                                            \
+    }
+#if defined(__CUDACC__)
+#define WIDE_THERE WGMMA_CARD
+#else
+#define WIDE_THERE 1
+#endif
+WIDE_KERNEL(128, WIDE_GROUPS_128, WIDE_SPLITS_128)
+WIDE_KERNEL(64, WIDE_GROUPS_64, WIDE_SPLITS_64)
+WIDE_KERNEL(32, WIDE_GROUPS_32, WIDE_SPLITS_32)
+WIDE_KERNEL(16, WIDE_GROUPS_16, WIDE_SPLITS_16)
+
+/* ---- Rows of x ---- */
+
+/* Of a lane: 8 numbers from `lane · 8` on. */
+EXACT_INLINE void wide_load(const prepare_call *call, const kernel_place *at, const float *x,
+                            const float *gate, float mean, float scale, uint32_t begin,
+                            lane_numbers *numbers) {
+    EACH_LANE(at, own) {
+        uint32_t first = begin + lane * LANE_K;
+        float a[LANE_K], b[LANE_K];
+        for (uint32_t j = 0; j < LANE_K; j++)
+            a[j] = b[j] = 0.0f;
+        if (first + LANE_K <= call->k && call->k % 4 == 0) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (uint32_t half = 0; half < 2; half++) {
+                exact_words w = exact_load_words(x + first + 4 * half), g = w;
+                if (gate != NULL)
+                    g = exact_load_words(gate + first + 4 * half);
+                for (uint32_t j = 0; j < 4; j++) {
+                    a[4 * half + j] = exact_float(w.word[j]);
+                    b[4 * half + j] = exact_float(g.word[j]);
+                }
+            }
+        } else {
+            for (uint32_t j = 0; j < LANE_K; j++)
+                if (first + j < call->k) {
+                    a[j] = x[first + j];
+                    b[j] = gate != NULL ? gate[first + j] : 0.0f;
+                }
+        }
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t j = 0; j < LANE_K; j++) {
+            float y = a[j];
+            if (first + j < call->k) {
+                if (call->norm.kind != CALL_NORM_NONE)
+                    y = norm_apply(&call->norm, at->x, first + j, y, mean, scale);
+                if (call->activated)
+                    y = gate != NULL ? input_activation(call->activation, b[j]) * y
+                                     : input_activation(call->activation, y);
+            }
+            numbers[own].y[j] = y;
+        }
+    }
+}
+
+/* A word of four numbers to where the cores read it: `word` of the super-block's 64. */
+EXACT_INLINE void wide_put(uint8_t *group, uint32_t row, uint32_t word, uint32_t four) {
+    uint32_t core = word / 8 * 2 + word % 2;
+    *(uint32_t *)(void *)(group + core * WGMMA_CORE + row % 8 * 16 + word % 8 / 2 * 4) = four;
+}
+
+EXACT_INLINE void wide_quantise(const prepare_call *call, const kernel_place *at, uint32_t step,
+                                const lane_numbers *numbers) {
+    uint32_t most[OWN_LANES], padded = call->padded;
+    uint8_t *group = (uint8_t *)call->out.number +
+                     ((uint64_t)step * padded + at->x / 8 * 8) * 256;
+    EACH_LANE(at, own) {
+        most[own] = 0;
+        for (uint32_t j = 0; j < LANE_K; j++) {
+            uint32_t bits = exact_bits(numbers[own].y[j]) & 0x7fffffffu;
+            most[own] = bits > most[own] ? bits : most[own];
+        }
+    }
+    warp_highest(at, most, 16);
+    EACH_LANE(at, own) {
+        float inverse, scale = lane_scale(most[own], 127.0f, &inverse);
+        int32_t number[LANE_K];
+        for (uint32_t j = 0; j < LANE_K; j++)
+            number[j] = inverse == 0.0f ? 0 : exact_nearest(numbers[own].y[j] * inverse);
+        wide_put(group, at->x, 2 * lane, four_bytes(number));
+        wide_put(group, at->x, 2 * lane + 1, four_bytes(number + 4));
+        if (lane == 0)
+            call->out.scale[(uint64_t)step * padded + at->x] = scale;
+    }
+}
+
+EXACT_INLINE void wide_x_row(const prepare_call *call, const kernel_place *at, const float *x,
+                             const float *gate) {
+    bool normed = call->norm.kind != CALL_NORM_NONE;
+    float mean = normed ? norm_mean(&call->norm, call->k, at->shared) : 0.0f;
+    float scale = normed ? norm_scale(&call->norm, call->k, at->shared) : 0.0f;
+    for (uint32_t step = warp_of(at); step * INPUT_K < call->k; step += warps_of(at)) {
+        uint32_t left = (call->k + 15) / 16 * 16 - step * INPUT_K;
+        lane_numbers numbers[OWN_LANES];
+        wide_load(call, at, x, gate, mean, scale, step * INPUT_K, numbers);
+        lane_rotate(at, left < INPUT_K ? left : INPUT_K, numbers);
+        wide_quantise(call, at, step, numbers);
+    }
+}
+
+/* Block = row. */
+EXACT_INLINE void kernel_wide_x(const prepare_call *call, kernel_place *at) {
+    uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
+    const float *x = call->x + row * call->stride;
+    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
+    if (call->norm.kind != CALL_NORM_NONE && call->staged) {
+        float *copy = at->shared + NORM_SHARED;
+        CUDA_EACH(at, copy_row(at, x, call->k, copy));
+        NORM_STAGES(at, &call->norm, copy, call->k, at->shared);
+        x = copy;
+    } else if (call->norm.kind != CALL_NORM_NONE) {
+        NORM_STAGES(at, &call->norm, x, call->k, at->shared);
+    }
+    CUDA_WARPS(at, wide_x_row(call, at, x, gate));
+}
+
+#endif

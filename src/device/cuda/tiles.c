@@ -1,0 +1,80 @@
+/* Attention of many rows: which rows of a step make a tile, and its launch. */
+#include "device/cuda/step_int.h"
+
+#define HALF_FILLED 16 /* rows of a tile of F16 pages, on average, from which it is worth while */
+#define WARPS_MANY  1024 /* with fewer tiles and heads, warps share a tile's positions */
+
+static uint32_t group_of(const layer_view *layer) {
+    return layer->heads / layer->kv_heads;
+}
+
+/* Consecutive rows of one session, the farthest ones first. Steps that may be recorded have as many
+ * tiles as rows, the last ones empty. */
+uint32_t tiles_write(cuda_step *step, uint32_t *tile) {
+    const batch_view *batch = step->batch;
+    uint32_t group = group_of(&step->model->layer[0]), count = 0;
+    uint32_t rows = step->kv->type == KV_INT8 ? ATTEND_TILE_ROWS : HALF_ROWS, each = rows / group;
+    if (each == 0)
+        return 0;
+    for (uint32_t s = batch->segments; s-- > 0;) {
+        const batch_segment *segment = &batch->segment[s];
+        for (uint32_t end = segment->rows; end > 0;) {
+            uint32_t first = (end - 1) / each * each;
+            tile[2 * count] = segment->first + first;
+            tile[2 * count++ + 1] = end - first;
+            end = first;
+        }
+    }
+    for (; batch->rows <= RECORD_ROWS && count < batch->rows; count++)
+        tile[2 * count] = tile[2 * count + 1] = 0;
+    return count;
+}
+
+static const uint32_t *tile_table(const cuda_step *step) {
+    return (const uint32_t *)(const void *)(step->stream->memory + step->stream->input.tile);
+}
+
+/* Tiles that are mostly empty take longer than rows one by one. */
+static bool half_attend(cuda_step *step, const layer_view *layer, attend_tiles_call *call) {
+    uint32_t size = layer->head_size, group = group_of(layer);
+    if (step->alone || HALF_SHARED(size) > step->port->limits.shared ||
+        step->batch->rows * group < HALF_FILLED * step->tiles)
+        return false;
+    call->tile = tile_table(step);
+    cuda_launch launch = {size == 64 ? CUDA_KERNEL_attend_half_64 : CUDA_KERNEL_attend_half_128,
+                          layer->kv_heads,
+                          call->tiles,
+                          1,
+                          HALF_THREADS,
+                          (uint32_t)HALF_SHARED(size),
+                          CUDA_BEHIND};
+    step_launch(step, &launch, call);
+    return true;
+}
+
+bool tiles_attend(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
+    const layer_view *layer = &step->model->layer[number];
+    const cuda_limits *limits = &step->port->limits;
+    uint32_t size = layer->head_size;
+    if (step->tiles == 0 || step->tuning->tiles == 0 || (size != 64 && size != 128) ||
+        group_of(layer) != group_of(&step->model->layer[0]))
+        return false;
+    attend_tiles_call call = {.rows = *attend, .tiles = step->tiles, .share = 1};
+    if (attend->kv.type == CALL_KV_F16)
+        return half_attend(step, layer, &call);
+    if (attend->kv.type != CALL_KV_INT8 || ATTEND_TILE_SHARED(size) > limits->shared)
+        return false;
+    call.tile = tile_table(step);
+    while (call.share < ATTEND_TILE_WARPS && call.share < step->splits &&
+           2 * call.share * call.tiles * layer->kv_heads <= WARPS_MANY)
+        call.share *= 2;
+    cuda_launch launch = {size == 64 ? CUDA_KERNEL_attend_int8_64 : CUDA_KERNEL_attend_int8_128,
+                          layer->kv_heads,
+                          (call.tiles * call.share + ATTEND_TILE_WARPS - 1) / ATTEND_TILE_WARPS,
+                          1,
+                          ATTEND_TILE_THREADS,
+                          (uint32_t)ATTEND_TILE_SHARED(size),
+                          CUDA_BEHIND};
+    step_launch(step, &launch, &call);
+    return true;
+}
