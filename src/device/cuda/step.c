@@ -33,7 +33,6 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
     cuda_launch own = *given, *launch = &own;
-    few_flush(step);
     if (own.begin != CUDA_TOGETHER)
         own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
     step->follows = true;
@@ -43,7 +42,6 @@ void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
 
 static void send(cuda_step *step, size_t offset, size_t bytes) {
     cuda_stream *stream = step->stream;
-    few_flush(step);
     step->follows = false;
     if (step->result == 0 && bytes > 0)
         step->result =
@@ -419,7 +417,6 @@ static void tap(cuda_step *step, uint32_t layer) {
     for (uint32_t i = 0; i < shape->taps; i++) {
         if (shape->tap[i] != layer || step->result != 0)
             continue;
-        few_flush(step);
         step->follows = false;
         step->result = step->port->operations->copy_across(
             step->port, CUDA_QUEUE_STEPS,
@@ -607,7 +604,6 @@ void step_compute(cuda_step *step, device_work work) {
     if (work == DEVICE_FORWARD)
         tap(step, step->model->layers);
     head(step);
-    few_flush(step);
 }
 
 /* ---- Starting ---- */

@@ -13,12 +13,9 @@
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
-    X(few_q4r, few_call, FEW_THREADS, 1, true)                                                     \
-    X(few_q8b, few_call, FEW_THREADS, 1, true)                                                     \
+    X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
+    X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
-    X(walk_q4r, walk_call, FEW_THREADS, 1, true)                                                   \
-    X(walk_float, walk_call, WALK_FLOAT_THREADS, 1, true)                                          \
-    X(walk_q8b, walk_call, FEW_THREADS, 1, true)                                                   \
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
@@ -157,9 +154,11 @@ typedef struct few_matrix {
 /* Up to three matrices of one type and k, their panels one behind the other and shared out among
  * the blocks. `paired`: two of equal size, up and gate; out of the first is
  * activation(gate) · up. */
-#define FEW_ROWS    4
-#define FEW_THREADS 512
-#define FEW_RING    4
+#define FEW_ROWS       8
+#define FEW_FLOAT_ROWS 4
+#define FEW_THREADS    512
+#define FEW_RING       4
+#define FEW_DEPTH      8 /* at most */
 typedef struct few_call {
     few_input input;
     few_matrix one[LINEAR_CALLS];
@@ -168,24 +167,13 @@ typedef struct few_call {
     uint32_t paired, activation;
     uint32_t type;     /* FLOAT: quant_type */
     uint32_t together; /* panels of one round */
+    uint32_t span;     /* pieces of each */
+    uint32_t own;      /* panels of a block, at most */
+    uint32_t depth;    /* pieces of a warp that are on their way */
     uint32_t whole;    /* a warp has all of a panel's k: no slots but for results */
     uint32_t lines;    /* FLOAT: of a panel that are in the ring together */
     uint64_t ahead;    /* bytes of weights that each block fetches before its input is there */
 } few_call;
-
-/* Several of them one behind the other in one kernel of a block for each multiprocessor, which wait
- * for each other in between. What they would fetch early is not looked at. */
-#define WALK_PHASES        4
-#define WALK_DEPTH         8    /* at most */
-#define WALK_PIECE         2240 /* bytes */
-#define WALK_LINES         64   /* of floats: a piece */
-#define WALK_FLOAT_THREADS 256
-typedef struct walk_call {
-    few_call phase[WALK_PHASES];
-    uint32_t phases;
-    uint32_t depth; /* pieces of a warp that are on their way */
-    uint32_t *met;  /* a word that is this kernel's */
-} walk_call;
 
 /* ---- Attention ---- */
 
