@@ -72,6 +72,7 @@ static uint32_t set_rounds(few_call *call, uint32_t panels, bool q4r, uint32_t m
     uint32_t pieces = (call->input.k + (q4r ? 255 : 127)) / (q4r ? 256 : 128);
     few_part part;
     call->own = panels;
+    call->last = (uint32_t)(call->panel_bytes - (uint64_t)(pieces - 1) * piece_bytes(q4r));
     uint64_t words = few_lay(call, FEW_WARPS, (float *)(uintptr_t)4096, &part);
     uint64_t room = most / 4 > words ? most / 4 - words : 0;
     uint64_t one = rows * (call->whole ? 16 : piece_steps(q4r) * SLOT); /* of a panel and piece */

@@ -169,6 +169,7 @@ typedef struct few_call {
     uint32_t together; /* panels of one round */
     uint32_t span;     /* pieces of each */
     uint32_t own;      /* panels of a block, at most */
+    uint32_t last;     /* bytes of a panel's last piece */
     uint32_t depth;    /* pieces of a warp that are on their way */
     uint32_t whole;    /* a warp has all of a panel's k: no slots but for results */
     uint32_t lines;    /* FLOAT: of a panel that are in the ring together */

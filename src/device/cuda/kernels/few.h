@@ -28,9 +28,11 @@ typedef struct few_cursor {
 
 /* What a warp keeps from one round to the next. */
 typedef struct few_warp {
-    few_cursor ahead;    /* what is asked for next */
+    few_cursor ahead;     /* what is asked for next */
     uint32_t place, turn; /* of the pipe: what is used next, and how often it went round, mod 2 */
-    uint32_t unused;
+    uint32_t group;       /* first panel of the round that is asked for */
+    uint32_t chunk;       /* first piece */
+    uint32_t unused[3];
 } few_warp;
 
 typedef struct few_part {
@@ -211,41 +213,45 @@ EXACT_INLINE void few_next(const few_call *call, const kernel_place *at, uint32_
     }
 }
 
-EXACT_INLINE void cursor_round(const few_part *part, const kernel_place *at, few_cursor *cursor) {
+EXACT_INLINE void cursor_round(const few_part *part, const kernel_place *at, few_warp *own) {
+    few_cursor *cursor = &own->ahead;
     cursor->panels = few_panels(part, cursor->round);
     cursor->span = few_span(part, cursor->round);
     cursor->at = few_first(part->call, at, cursor->span);
+    own->group = few_group(part, cursor->round) * part->call->together;
+    own->chunk = few_chunk(part, cursor->round) * part->call->span;
 }
 
 /* On to the next piece that is there. */
-EXACT_INLINE void cursor_settle(const few_part *part, const kernel_place *at, few_cursor *cursor) {
-    while (cursor->round < part->rounds && cursor->at.panel >= cursor->panels)
+EXACT_INLINE void cursor_settle(const few_part *part, const kernel_place *at, few_warp *own) {
+    few_cursor *cursor = &own->ahead;
+    while (cursor->at.panel >= cursor->panels && cursor->round < part->rounds)
         if (++cursor->round < part->rounds)
-            cursor_round(part, at, cursor);
+            cursor_round(part, at, own);
 }
 
 EXACT_INLINE void few_ask(const few_part *part, const kernel_place *at, few_warp *own,
                           uint32_t place, bool q4r) {
     few_cursor *cursor = &own->ahead;
-    const few_call *call = part->call;
     if (cursor->round >= part->rounds)
         return;
-    uint32_t panel = few_group(part, cursor->round) * call->together + cursor->at.panel;
-    uint32_t piece = few_chunk(part, cursor->round) * call->span + cursor->at.piece;
-    uint64_t begin = (uint64_t)piece * piece_bytes(q4r), left = call->panel_bytes - begin;
-    uint32_t bytes = left < piece_bytes(q4r) ? (uint32_t)left : piece_bytes(q4r);
-    pipe_ask(at, &part->pipe, place, part->source[panel] + begin, bytes);
-    few_next(call, at, cursor->span, &cursor->at);
-    cursor_settle(part, at, cursor);
+    uint32_t piece = own->chunk + cursor->at.piece;
+    uint32_t bytes = piece + 1 < part->pieces ? piece_bytes(q4r) : part->call->last;
+    pipe_ask(at, &part->pipe, place,
+             part->source[own->group + cursor->at.panel] + piece * piece_bytes(q4r), bytes);
+    few_next(part->call, at, cursor->span, &cursor->at);
+    cursor_settle(part, at, own);
 }
 
 EXACT_INLINE void few_start(const few_part *part, const kernel_place *at, bool q4r) {
     few_warp own;
     own.ahead.round = 0;
-    own.place = own.turn = own.unused = 0;
+    own.place = own.turn = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        own.unused[i] = 0;
     pipe_open(at, &part->pipe);
-    cursor_round(part, at, &own.ahead);
-    cursor_settle(part, at, &own.ahead);
+    cursor_round(part, at, &own);
+    cursor_settle(part, at, &own);
     for (uint32_t place = 0; place < part->pipe.depth; place++)
         few_ask(part, at, &own, place, q4r);
     if (at->thread % WARP == 0)
@@ -270,10 +276,10 @@ typedef struct few_chain {
 
 /* A sum and its factor into the chain that the lane has, or into the step's slot. */
 EXACT_INLINE void few_term(const few_part *part, uint32_t lane, uint32_t i, float *slot,
-                           float sum, float factor, bool q4r, few_chain *chain) {
+                           float sum, float factor, bool q4r, bool whole, few_chain *chain) {
     const few_call *call = part->call;
     uint32_t row = term_row(q4r, lane, i);
-    if (call->whole) {
+    if (whole) {
         chain->of[i] = fmaf(sum, factor, chain->of[i]);
     } else if (row < call->input.rows) {
         two_words both = {{exact_bits(sum), exact_bits(factor)}};
@@ -309,11 +315,14 @@ EXACT_INLINE void q4r_multipliers(const uint8_t *super, uint32_t lane, few_multi
     }
 }
 
-/* Four numbers (0 … 15) of one sub-block times its multiplier: 128 + (number - 8) · multiplier, an
- * unsigned byte each, between 8 and 248. */
-EXACT_INLINE uint32_t q4r_bytes(uint32_t numbers, int32_t multiplier) {
-    uint32_t m = (uint32_t)multiplier;
-    return numbers * m + (0x80808080u - m * 0x08080808u);
+/* Four numbers n (0 … 15) of one sub-block times its multiplier m: m · n + q4r_offset(m), which is
+ * 128 + (n - 8) · m, an unsigned byte each, between 8 and 248. */
+EXACT_INLINE uint32_t q4r_offset(int32_t multiplier) {
+    uint32_t offset = 0x80808080u - (uint32_t)multiplier * 0x08080808u;
+#ifdef __CUDA_ARCH__
+    asm("" : "+r"(offset)); /* else the compiler takes 8 off each number, which is more work */
+#endif
+    return offset;
 }
 
 /* The 128 of all bytes are taken off in advance: sums begin at -128 Σ x. Numbers of x behind k are
@@ -343,15 +352,17 @@ EXACT_INLINE void q4r_multiply(const few_part *part, const kernel_place *at, con
             const uint8_t *two = lines + sub * 2 * EXACT_LINE + 8 * g;
             const int8_t *x = desk->number + column * desk->stride + step * 256 + sub * 16;
             exact_words numbers = exact_load_words(x);
+            uint32_t offset[2] = {q4r_offset(multipliers[own].of[2 * j]),
+                                  q4r_offset(multipliers[own].of[2 * j + 1])};
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
             for (uint32_t i = 0; i < 2; i++) {
                 two_words w = load_two(two + (t % 2 == i ? 0 : EXACT_LINE));
                 for (uint32_t output = 0; output < 2; output++) {
-                    int32_t m = multipliers[own].of[2 * j + output];
-                    a[i][own].of[output] = q4r_bytes(w.word[output] & 0x0f0f0f0fu, m);
-                    a[i][own].of[output + 2] = q4r_bytes(w.word[output] >> 4 & 0x0f0f0f0fu, m);
+                    uint32_t m = (uint32_t)multipliers[own].of[2 * j + output], all = w.word[output];
+                    a[i][own].of[output] = (all & 0x0f0f0f0fu) * m + offset[output];
+                    a[i][own].of[output + 2] = (all >> 4 & 0x0f0f0f0fu) * m + offset[output];
                 }
                 b[i][own].of[0] = numbers.word[2 * i];
                 b[i][own].of[1] = numbers.word[2 * i + 1];
@@ -363,7 +374,7 @@ EXACT_INLINE void q4r_multiply(const few_part *part, const kernel_place *at, con
 }
 
 EXACT_INLINE void q4r_compute(const few_part *part, const kernel_place *at, const uint8_t *super,
-                              uint32_t step, float *slot, few_chain *chain) {
+                              uint32_t step, float *slot, bool whole, few_chain *chain) {
     few_sums sums[OWN_LANES];
     q4r_multiply(part, at, super, step, sums);
     EACH_LANE(at, own) {
@@ -375,14 +386,14 @@ EXACT_INLINE void q4r_compute(const few_part *part, const kernel_place *at, cons
 #endif
         for (uint32_t i = 0; i < 4; i++)
             few_term(part, lane, i, slot, (float)sums[own].of[i],
-                     scale[i / 2] * exact_float(x.word[i % 2]), true, &chain[own]);
+                     scale[i / 2] * exact_float(x.word[i % 2]), true, whole, &chain[own]);
     }
 }
 
 /* 32 k of four rows, from row `first` on; weights' numbers are in `a`. */
 EXACT_INLINE void q8b_rows(const few_part *part, const kernel_place *at, const few_words *a,
                            const uint32_t *scales, uint32_t step, uint32_t first, float *slot,
-                           few_chain *chain) {
+                           bool whole, few_chain *chain) {
     const few_desk *desk = &part->desk;
     uint32_t rows = part->call->input.rows;
     few_sums sums[OWN_LANES];
@@ -405,7 +416,7 @@ EXACT_INLINE void q8b_rows(const few_part *part, const kernel_place *at, const f
         for (uint32_t i = 0; i < 2; i++) {
             int32_t sum = 255 * sums[own].of[2 * i] + sums[own].of[2 * i + 1];
             float scale = exact_from_half((uint16_t)(scales[own] >> 16 * i));
-            few_term(part, lane, first / 2 + i, slot, (float)sum, scale * x_scale, false,
+            few_term(part, lane, first / 2 + i, slot, (float)sum, scale * x_scale, false, whole,
                      &chain[own]);
         }
     }
@@ -413,7 +424,7 @@ EXACT_INLINE void q8b_rows(const few_part *part, const kernel_place *at, const f
 
 /* Groups of 64 k behind a line of scales: two of them. */
 EXACT_INLINE void q8b_compute(const few_part *part, const kernel_place *at, const uint8_t *groups,
-                              uint32_t first, float *slot, few_chain *chain) {
+                              uint32_t first, float *slot, bool whole, few_chain *chain) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -436,9 +447,9 @@ EXACT_INLINE void q8b_compute(const few_part *part, const kernel_place *at, cons
                 a[own].of[2 * j + 1] = w.word[1];
             }
         }
-        q8b_rows(part, at, a, scales, step, 0, slot + i * SLOT, chain);
+        q8b_rows(part, at, a, scales, step, 0, slot + i * SLOT, whole, chain);
         if (part->call->input.rows > 4)
-            q8b_rows(part, at, a, scales, step, 4, slot + i * SLOT, chain);
+            q8b_rows(part, at, a, scales, step, 4, slot + i * SLOT, whole, chain);
     }
 }
 
@@ -455,26 +466,31 @@ EXACT_INLINE void few_settle(const few_part *part, const kernel_place *at, uint3
     }
 }
 
-EXACT_INLINE void few_terms(const few_part *part, const kernel_place *at, uint32_t round,
-                            bool q4r) {
+EXACT_INLINE void chain_clear(few_chain *chain) {
+    for (uint32_t i = 0; i < OWN_LANES; i++)
+        for (uint32_t j = 0; j < 4; j++)
+            chain[i].of[j] = 0.0f;
+}
+
+EXACT_INLINE void few_terms(const few_part *part, const kernel_place *at, uint32_t round, bool q4r,
+                            bool whole) {
     const few_call *call = part->call;
     uint32_t panels = few_panels(part, round), span = few_span(part, round);
     uint32_t before = few_chunk(part, round) * call->span;
     few_walk now = few_first(call, at, span);
     few_warp own = part->warp[warp_of(at)];
     few_chain chain[OWN_LANES];
-    for (uint32_t i = 0; i < OWN_LANES; i++)
-        for (uint32_t j = 0; j < 4; j++)
-            chain[i].of[j] = 0.0f;
+    chain_clear(chain);
     while (now.panel < panels) {
         uint32_t panel = now.panel;
         const uint8_t *data = pipe_wait(at, &part->pipe, own.place, own.turn);
-        float *slot = few_slot(part, round, 0, panel, q4r) +
-                      (call->whole ? 0 : now.piece * piece_steps(q4r) * SLOT);
+        float *slot = whole ? NULL
+                            : few_slot(part, round, 0, panel, q4r) +
+                                  now.piece * piece_steps(q4r) * SLOT;
         if (q4r)
-            q4r_compute(part, at, data, before + now.piece, slot, chain);
+            q4r_compute(part, at, data, before + now.piece, slot, whole, chain);
         else
-            q8b_compute(part, at, data, 4 * (before + now.piece), slot, chain);
+            q8b_compute(part, at, data, 4 * (before + now.piece), slot, whole, chain);
 #ifdef __CUDA_ARCH__
         __syncwarp();
 #endif
@@ -484,11 +500,9 @@ EXACT_INLINE void few_terms(const few_part *part, const kernel_place *at, uint32
             own.turn ^= 1;
         }
         few_next(call, at, span, &now);
-        if (call->whole && now.panel != panel) {
+        if (whole && now.panel != panel) {
             few_settle(part, at, round, panel, q4r, chain);
-            for (uint32_t i = 0; i < OWN_LANES; i++)
-                for (uint32_t j = 0; j < 4; j++)
-                    chain[i].of[j] = 0.0f;
+            chain_clear(chain);
         }
     }
 #ifdef __CUDA_ARCH__
@@ -571,8 +585,12 @@ EXACT_INLINE void few_before(const few_part *part, kernel_place *at, uint32_t ro
 
 EXACT_INLINE void few_round(const few_part *part, kernel_place *at, uint32_t round, bool q4r) {
     few_before(part, at, round, q4r);
-    if (round < part->rounds)
-        few_terms(part, at, round, q4r);
+    if (round >= part->rounds)
+        return;
+    if (part->call->whole)
+        few_terms(part, at, round, q4r, true);
+    else
+        few_terms(part, at, round, q4r, false);
 }
 
 /* ---- Kernels ---- */
