@@ -118,7 +118,7 @@ typedef struct cuda_recording {
     cuda_graph *graph; /* NULL: none */
     const void *weights, *pool;
     device_work work;
-    uint32_t rows, logit_rows, top, splits;
+    uint32_t rows, logit_rows, top, splits, pages;
     bool target, alone;
 } cuda_recording;
 

@@ -270,14 +270,15 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
         !step->alone || (step->splits > 1 && rows > FEW_ROWS))
         return false;
     uint64_t words = attend->query_bytes / 4 + 7 * (uint64_t)stride + 512 + 64 + 16;
-    uint64_t bytes = CALL_SPLIT / CALL_PAGE * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;
+    uint64_t bytes = step->pages * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;
     if (bytes > step->port->limits.shared)
         return false;
     decode_call call = {.position = position_of(step, number),
                         .attend = *attend,
                         .part = step->scratch->part,
                         .arrived = step->scratch->arrived,
-                        .splits = step->splits};
+                        .splits = step->splits,
+                        .pages = step->pages};
     cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows,       step->splits,
                           DECODE_THREADS,     (uint32_t)bytes, CUDA_BEHIND};
     step_launch(step, &launch, &call);
@@ -608,7 +609,7 @@ void step_compute(cuda_step *step, device_work work) {
 
 /* ---- Starting ---- */
 
-/* How far attention reaches, rounded up to a power of two, so that few recordings serve. */
+/* How far attention reaches, rounded up to powers of two, so that few recordings serve. */
 static void measure_batch(cuda_step *step) {
     const batch_view *batch = step->batch;
     uint32_t farthest = 0;
@@ -620,6 +621,9 @@ static void measure_batch(cuda_step *step) {
     step->splits = 1;
     while (step->splits * CALL_SPLIT <= farthest)
         step->splits *= 2;
+    step->pages = 1;
+    while (step->pages < CALL_SPLIT / CALL_PAGE && step->pages * CALL_PAGE <= farthest)
+        step->pages *= 2;
 }
 
 avo_status cuda_start(device_stream *base, device_work work, const device_step *given,

@@ -13,8 +13,9 @@ typedef struct cuda_step {
     const device_kv *kv;
     cuda_scratch *scratch;
     const cuda_tuning *tuning;
-    uint32_t splits; /* of attention: at most, of any row */
-    bool alone;      /* no two rows are of one session */
+    uint32_t splits;  /* of attention: at most, of any row */
+    uint32_t pages;   /* of a split */
+    bool alone;       /* no two rows are of one session */
     bool follows;     /* the last thing in the queue is a kernel of this step */
     cu_result result; /* of the first call that failed: all behind it are left out */
 } cuda_step;

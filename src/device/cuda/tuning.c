@@ -20,16 +20,11 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
     struct {
         const char *name;
         uint32_t *number, most;
-    } numbers[] = {{"rung=", &tuning->rung, 2},
-                   {"graph=", &tuning->graph, 1},
-                   {"early=", &tuning->early, 1},
-                   {"ahead=", &tuning->ahead, 4096},
-                   {"pair=", &tuning->pair, 1},
-                   {"whole=", &tuning->whole, 4096},
-                   {"depth=", &tuning->depth, FEW_DEPTH},
-                   {"tile=", &tuning->tile, 65535},
-                   {"lines=", &tuning->lines, 1024},
-                   {"attend=", &tuning->attend, 1}};
+    } numbers[] = {{"rung=", &tuning->rung, 2},           {"graph=", &tuning->graph, 1},
+                   {"early=", &tuning->early, 1},         {"ahead=", &tuning->ahead, 4096},
+                   {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
+                   {"depth=", &tuning->depth, FEW_DEPTH}, {"tile=", &tuning->tile, 65535},
+                   {"lines=", &tuning->lines, 1024},      {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length <= name || strncmp(text, numbers[i].name, name) != 0)

@@ -19,7 +19,7 @@
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
-    X(decode, decode_call, 256, 1, true)                                                           \
+    X(decode, decode_call, 256, 2, true)                                                           \
     X(head_chunk, head_call, 512, 1, false)                                                        \
     X(head_merge, head_call, 512, 1, false)                                                        \
     X(gain, gain_call, 512, 1, false)                                                              \
@@ -231,6 +231,7 @@ typedef struct decode_call {
     float *part;       /* [rows][heads][splits][16 + head_size up to 16] */
     uint32_t *arrived; /* [rows][heads] zeros, which it leaves */
     uint32_t splits;
+    uint32_t pages; /* of a split, at most */
 } decode_call;
 
 /* ---- The head ---- */

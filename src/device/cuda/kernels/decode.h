@@ -31,7 +31,7 @@ EXACT_INLINE decode_desk decode_open(const decode_call *call, const kernel_place
     decode_desk desk;
     desk.stride = (kv->head_size + 15) / 16 * 16;
     desk.tiles = (uint8_t *)(void *)at->shared;
-    float *words = at->shared + PAGES * kv->head_bytes / 4;
+    float *words = at->shared + call->pages * kv->head_bytes / 4;
     desk.query = (uint8_t *)(void *)words;
     desk.x = words + call->attend.query_bytes / 4;
     desk.other = desk.x + HEADS_AT_ONCE * desk.stride;
@@ -181,13 +181,57 @@ EXACT_INLINE void decode_put(const decode_call *call, const kernel_place *at,
     }
 }
 
+/* Number d of a query or key behind the rotation to its position. */
+EXACT_INLINE float decode_turned(const decode_call *call, const decode_desk *desk, const float *x,
+                                 uint32_t d) {
+    const position_call *own = &call->position;
+    if (own->cosine == NULL || d >= 2 * own->pairs)
+        return x[d];
+    bool second = own->interleaved ? d % 2 == 1 : d >= own->pairs;
+    uint32_t pair = own->interleaved ? d / 2 : second ? d - own->pairs : d;
+    uint32_t other = own->interleaved ? d ^ 1u : second ? pair : d + own->pairs;
+    float sine = desk->angles[own->pairs + pair];
+    return fmaf(second ? x[other] : -x[other], sine, x[d] * desk->angles[pair]);
+}
+
+/* All of that in one stage, for pages of floats and heads without norms. */
+EXACT_INLINE void decode_put_plain(const decode_call *call, const kernel_place *at,
+                                   const decode_desk *desk) {
+    const kv_call *kv = &call->position.kv;
+    uint32_t position = desk->attend.end - 1, slot = position % CALL_PAGE, size = kv->head_size;
+    uint8_t *tile = desk->tiles + position % CALL_SPLIT / CALL_PAGE * kv->head_bytes;
+    uint8_t *page = kv_head_in(kv, desk->table, position / CALL_PAGE, desk->kv_head);
+    bool owner = at->x % (call->attend.heads / call->attend.kv_heads) == 0;
+    uint32_t all = desk->attend.split == desk->to ? HEADS_AT_ONCE * size : size;
+    for (uint32_t j = at->thread; j < all; j += at->threads) {
+        uint32_t which = j < size ? 0 : j < 2 * size ? 1 : 2, d = j - which * size;
+        const float *x = desk->x + which * desk->stride;
+        float y = which == 2 ? x[d] : decode_turned(call, desk, x, d);
+        if (which == 0) {
+            ((float *)(void *)desk->query)[d] = y * call->position.query_factor;
+            continue;
+        }
+        uint64_t begin = which == 2 ? kv->value_offset : 0;
+        uint64_t place = which == 2 ? value_place(kv->type, kv->value_stride, d, slot)
+                                    : key_place(kv->type, d, slot);
+        tile_put(kv->type, tile + begin, place, y);
+        if (owner)
+            tile_put(kv->type, page + begin, place, y);
+    }
+}
+
 EXACT_INLINE void decode_position(const decode_call *call, kernel_place *at, decode_desk *desk) {
     const position_call *own = &call->position;
     uint32_t size = own->kv.head_size, type = own->kv.type;
-    CUDA_EACH(at, decode_load(call, at, desk));
+    bool normed = own->query_norm.kind != CALL_NORM_NONE || own->key_norm.kind != CALL_NORM_NONE;
+    CUDA_EACH(at, decode_load(call, at, desk); COPY_WAIT(at, 0));
+    if (!normed && !kv_scaled(type)) {
+        CUDA_EACH(at, decode_put_plain(call, at, desk));
+        return;
+    }
     if (own->query_norm.kind == CALL_NORM_LAYER || own->key_norm.kind == CALL_NORM_LAYER)
         CUDA_EACH(at, decode_sums(call, at, desk, false));
-    if (own->query_norm.kind != CALL_NORM_NONE || own->key_norm.kind != CALL_NORM_NONE) {
+    if (normed) {
         CUDA_EACH(at, decode_sums(call, at, desk, true));
         CUDA_EACH(at, decode_norms(call, at, desk));
     }
@@ -207,29 +251,88 @@ EXACT_INLINE void decode_position(const decode_call *call, kernel_place *at, dec
             CUDA_EACH(at, decode_errors(call, at, desk));
         CUDA_EACH(at, decode_scales(call, at, desk));
     }
-    CUDA_EACH(at, COPY_WAIT(at, 0));
     CUDA_EACH(at, decode_put(call, at, desk));
 }
 
 /* ---- The split ---- */
 
-/* Of the warp of each page. */
-EXACT_INLINE void decode_page_largest(const kernel_place *at, const attend_desk *desk) {
+/* Scores, and the largest of the warp's page. */
+EXACT_INLINE void decode_score(const decode_call *call, const kernel_place *at,
+                               const decode_desk *desk) {
     float largest[OWN_LANES], other[OWN_LANES];
-    uint32_t page = warp_of(at);
-    if (page >= PAGES)
-        return;
     EACH_LANE(at, own) {
-        float s = desk->score[page * CALL_PAGE + lane];
+        kernel_place mine = *at;
+        mine.thread = warp_of(at) * WARP + lane;
+        attend_score(&call->attend, &mine, &desk->attend, desk->query, desk->kv_head);
+        float s = desk->attend.score[mine.thread];
         largest[own] = s > -INFINITY ? s : -INFINITY;
     }
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
     for (uint32_t mask = 1; mask < WARP; mask *= 2) {
         exchange_floats(largest, mask, other);
         EACH_LANE(at, own) {
             largest[own] = other[own] > largest[own] ? other[own] : largest[own];
         }
     }
-    EACH_LANE(at, own) if (lane == 0) desk->page_largest[page] = largest[own];
+    EACH_LANE(at, own) if (lane == 0) desk->attend.page_largest[warp_of(at)] = largest[own];
+}
+
+/* s becomes p, w beside it. Every thread follows m from page to page by itself; a thread for each
+ * page keeps its factor, one keeps m. */
+EXACT_INLINE void decode_weigh(const decode_call *call, const kernel_place *at,
+                               const decode_desk *desk) {
+    const attend_desk *attend = &desk->attend;
+    uint32_t from, to;
+    float m = -1e30f;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t i = 0; i < PAGES; i++) {
+        float largest = attend->page_largest[i], before = m;
+        bool higher = attend_sees(attend, i, &from, &to) && largest > m + 8.0f;
+        m = higher ? largest : m;
+        if (at->thread == i * CALL_PAGE) /* nothing is multiplied where it is negative */
+            attend->page_factor[i] = higher ? exact_exp2(before - largest) : -1.0f;
+        if (at->thread == i * CALL_PAGE)
+            attend->page_top[i] = m;
+    }
+    if (at->thread == 0)
+        attend->state[0] = m;
+#ifdef __CUDA_ARCH__
+    __syncwarp();
+#endif
+    attend_weigh(&call->attend, at, attend, desk->kv_head);
+}
+
+/* Of 16 threads of the last warp, beside the values. */
+EXACT_INLINE void decode_sums_of_weights(const kernel_place *at, const attend_desk *attend) {
+    uint32_t first = at->threads - WARP;
+    if (at->thread < first || at->thread >= first + 16)
+        return;
+    kernel_place mine = *at;
+    mine.thread = at->thread - first;
+    attend_sums(&mine, attend);
+}
+
+EXACT_INLINE void decode_values(const decode_call *call, const kernel_place *at,
+                                const decode_desk *desk) {
+    const attend_desk *attend = &desk->attend;
+    const kv_call *kv = &call->attend.kv;
+    uint32_t from, to;
+    for (uint32_t d = at->thread; d < kv->head_size; d += at->threads) {
+        float acc = 0.0f;
+        for (uint32_t page = 0; page < PAGES; page++) {
+            if (!attend_sees(attend, page, &from, &to))
+                continue;
+            if (attend->page_factor[page] >= 0.0f)
+                acc *= attend->page_factor[page];
+            const uint8_t *tile = attend->tiles + page * kv->head_bytes + kv->value_offset;
+            acc = attend_page_values(kv, attend, tile, page, d, from, to, acc);
+        }
+        attend->total[d] = acc;
+    }
 }
 
 EXACT_INLINE float *decode_part(const decode_call *call, const kernel_place *at,
@@ -244,7 +347,8 @@ EXACT_INLINE void decode_give(const decode_call *call, const kernel_place *at,
     for (uint32_t d = at->thread; d < call->attend.kv.head_size; d += at->threads)
         part[16 + d] = desk->attend.total[d];
     if (at->thread < 2)
-        part[at->thread] = desk->attend.state[at->thread];
+        part[at->thread] =
+            at->thread == 0 ? desk->attend.state[0] : exact_sum16(desk->attend.lanes);
 #ifdef __CUDA_ARCH__
     __threadfence();
 #endif
@@ -294,18 +398,23 @@ EXACT_INLINE void decode_join(const decode_call *call, const kernel_place *at,
 }
 
 EXACT_INLINE void decode_split(const decode_call *call, kernel_place *at, decode_desk *desk) {
-    const attend_rows_call *own = &call->attend;
     attend_desk *attend = &desk->attend;
-    CUDA_EACH(at, attend_score(own, at, attend, desk->query, desk->kv_head));
-    CUDA_WARPS(at, decode_page_largest(at, attend));
-    CUDA_EACH(at, if (at->thread == 0) attend_tops(attend));
-    CUDA_EACH(at, attend_weigh(own, at, attend, desk->kv_head));
-    CUDA_EACH(at, if (at->thread < 16) attend_sums(at, attend));
-    if (own->kv.type == CALL_KV_INT8) {
+    CUDA_WARPS(at, decode_score(call, at, desk));
+    CUDA_EACH(at, decode_weigh(call, at, desk));
+    if (call->attend.kv.type == CALL_KV_INT8) {
         CUDA_EACH(at, if (at->thread < PAGES) attend_page_weight(at, attend));
         CUDA_EACH(at, attend_round(at, attend));
     }
-    CUDA_EACH(at, attend_values(own, at, attend, desk->kv_head));
+    CUDA_EACH(at, decode_sums_of_weights(at, attend); decode_values(call, at, desk));
+}
+
+/* The state's numbers divided by its sum; then into `out`. */
+EXACT_INLINE void decode_divide(const kernel_place *at, const decode_desk *desk, uint32_t size,
+                                bool joined, float *out) {
+    const attend_desk *attend = &desk->attend;
+    float factor = 1.0f / (joined ? attend->state[1] : exact_sum16(attend->lanes));
+    for (uint32_t d = at->thread; d < size; d += at->threads)
+        out[d] = attend->total[d] * factor;
 }
 
 EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
@@ -325,11 +434,14 @@ EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
             return;
         CUDA_EACH(at, decode_join(call, at, &desk));
     }
-    CUDA_EACH(at, attend_divide(at, &desk.attend, size));
-    if (kv_scaled(call->attend.kv.type))
-        HEAD_ROTATE_STAGES(at, size, desk.attend.total, desk.attend.other);
-    uint64_t place = (uint64_t)at->y * call->attend.heads + at->x;
-    CUDA_EACH(at, copy_row(at, desk.attend.total, size, call->attend.out + place * size));
+    float *out = call->attend.out + ((uint64_t)at->y * call->attend.heads + at->x) * size;
+    bool scaled = kv_scaled(call->attend.kv.type);
+    CUDA_EACH(
+        at, decode_divide(at, &desk, size, desk.to > desk.from, scaled ? desk.attend.total : out));
+    if (!scaled)
+        return;
+    HEAD_ROTATE_STAGES(at, size, desk.attend.total, desk.attend.other);
+    CUDA_EACH(at, copy_row(at, desk.attend.total, size, out));
 }
 
 #endif

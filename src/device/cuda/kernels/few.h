@@ -39,10 +39,10 @@ typedef struct few_part {
     const few_call *call;
     few_desk desk;
     weight_pipe pipe;
-    few_warp *warp;         /* [warps] */
-    const uint8_t **source; /* [own] panels of the block */
-    uint32_t first, end;    /* panels of the block */
-    uint32_t steps, pieces; /* of a panel */
+    few_warp *warp;          /* [warps] */
+    const uint8_t **source;  /* [own] panels of the block */
+    uint32_t first, end;     /* panels of the block */
+    uint32_t steps, pieces;  /* of a panel */
     uint32_t rounds, chunks; /* rounds of the same panels */
 } few_part;
 
@@ -275,8 +275,8 @@ typedef struct few_chain {
 } few_chain;
 
 /* A sum and its factor into the chain that the lane has, or into the step's slot. */
-EXACT_INLINE void few_term(const few_part *part, uint32_t lane, uint32_t i, float *slot,
-                           float sum, float factor, bool q4r, bool whole, few_chain *chain) {
+EXACT_INLINE void few_term(const few_part *part, uint32_t lane, uint32_t i, float *slot, float sum,
+                           float factor, bool q4r, bool whole, few_chain *chain) {
     const few_call *call = part->call;
     uint32_t row = term_row(q4r, lane, i);
     if (whole) {
@@ -360,7 +360,8 @@ EXACT_INLINE void q4r_multiply(const few_part *part, const kernel_place *at, con
             for (uint32_t i = 0; i < 2; i++) {
                 two_words w = load_two(two + (t % 2 == i ? 0 : EXACT_LINE));
                 for (uint32_t output = 0; output < 2; output++) {
-                    uint32_t m = (uint32_t)multipliers[own].of[2 * j + output], all = w.word[output];
+                    uint32_t m = (uint32_t)multipliers[own].of[2 * j + output],
+                             all = w.word[output];
                     a[i][own].of[output] = (all & 0x0f0f0f0fu) * m + offset[output];
                     a[i][own].of[output + 2] = (all >> 4 & 0x0f0f0f0fu) * m + offset[output];
                 }
@@ -484,9 +485,9 @@ EXACT_INLINE void few_terms(const few_part *part, const kernel_place *at, uint32
     while (now.panel < panels) {
         uint32_t panel = now.panel;
         const uint8_t *data = pipe_wait(at, &part->pipe, own.place, own.turn);
-        float *slot = whole ? NULL
-                            : few_slot(part, round, 0, panel, q4r) +
-                                  now.piece * piece_steps(q4r) * SLOT;
+        float *slot =
+            whole ? NULL
+                  : few_slot(part, round, 0, panel, q4r) + now.piece * piece_steps(q4r) * SLOT;
         if (q4r)
             q4r_compute(part, at, data, before + now.piece, slot, whole, chain);
         else
