@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/float_mode.h"
 #include "device/cpu/ref/ref.h"
+#include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 
@@ -265,12 +266,11 @@ static position_call position_of(cuda_step *step, uint32_t number) {
 /* False: the card's kernel for rows that are alone does not do these. */
 static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
-    uint32_t rows = step->batch->rows, stride = (layer->head_size + 15) / 16 * 16;
+    uint32_t rows = step->batch->rows, group = layer->heads / layer->kv_heads;
     if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
         !step->alone || (step->splits > 1 && rows > FEW_ROWS))
         return false;
-    uint64_t words = attend->query_bytes / 4 + 7 * (uint64_t)stride + 512 + 64 + 16;
-    uint64_t bytes = step->pages * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;
+    uint64_t bytes = decode_shared(&attend->kv, attend->query_bytes, step->pages);
     if (bytes > step->port->limits.shared)
         return false;
     decode_call call = {.position = position_of(step, number),
@@ -279,8 +279,13 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
                         .arrived = step->scratch->arrived,
                         .splits = step->splits,
                         .pages = step->pages};
-    cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows,       step->splits,
-                          DECODE_THREADS,     (uint32_t)bytes, CUDA_BEHIND};
+    cuda_launch launch = {CUDA_KERNEL_decode,
+                          layer->kv_heads * ((group + DECODE_HEADS - 1) / DECODE_HEADS),
+                          rows,
+                          step->splits,
+                          DECODE_THREADS,
+                          (uint32_t)bytes,
+                          CUDA_BEHIND};
     step_launch(step, &launch, &call);
     return true;
 }

@@ -223,8 +223,9 @@ typedef struct attend_rows_call {
     float softcap;
 } attend_rows_call;
 
-/* Rows that are alone in their sessions: block (head, row, split), 256 threads. */
+/* Rows that are alone in their sessions: block (heads of a KV head, row, split), 256 threads. */
 #define DECODE_THREADS CALL_SPLIT
+#define DECODE_HEADS   4 /* of a block, at most */
 typedef struct decode_call {
     position_call position; /* without rows of adapters */
     attend_rows_call attend;
