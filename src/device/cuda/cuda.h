@@ -97,7 +97,6 @@ typedef struct cuda_scratch {
     uint8_t *low_rank_form;
     float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */
     uint32_t *arrived; /* [rows][heads] */
-    uint32_t *met;     /* of blocks that wait for each other: between `arrived` and `query_form` */
     float *logits;     /* [head_rows][vocabulary] */
     head_sum *sums;
     float *chunk_logit;
@@ -122,7 +121,7 @@ typedef struct cuda_recording {
     cuda_graph *graph; /* NULL: none */
     const void *weights, *pool;
     device_work work;
-    uint32_t rows, logit_rows, top, splits;
+    uint32_t rows, logit_rows, top, splits, pages;
     bool target, alone;
 } cuda_recording;
 

@@ -2,13 +2,13 @@
  * all matrices of a place have one type that the kernels know. */
 #include "device/cuda/step_int.h"
 
-#include "device/cuda/kernels/walk.h"
+#include "device/cuda/kernels/few.h"
 
 #include <assert.h>
 #include <string.h>
 
-_Static_assert(FEW_ROWS <= LINEAR_ROWS, "rows");
-
+#define FEW_WARPS (FEW_THREADS / 32)
+#define FEW_SLOTS (40 * 1024) /* bytes, at most, unless that is too little for one piece */
 #define FEW_STAGE (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
 
 /* CUDA_KERNELS: none. */
@@ -65,21 +65,39 @@ static few_input input_of(const cuda_site *site, quant_type type) {
     return input;
 }
 
-/* Panels of a round and bytes of shared memory, for `panels` of a block. */
-static uint32_t set_rounds(few_call *call, uint32_t panels, uint32_t steps, uint32_t most) {
-    uint32_t each = call->paired ? 2 : 1, slots = steps * call->input.rows * SLOT;
-    if (call->whole)
-        slots = call->input.rows * 16;
-    few_desk desk;
-    uint64_t words = few_desk_lay(&call->input, (float *)(uintptr_t)4096, &desk);
+/* Rounds, for `panels` of a block, and the bytes of shared memory: all in one round if their slots
+ * are small enough; else panels, then their k is divided, and there are slots for two rounds. */
+static uint32_t set_rounds(few_call *call, uint32_t panels, bool q4r, uint32_t most) {
+    uint32_t each = call->paired ? 2 : 1, rows = call->input.rows;
+    uint32_t pieces = (call->input.k + (q4r ? 255 : 127)) / (q4r ? 256 : 128);
+    few_part part;
+    call->own = panels;
+    call->last = (uint32_t)(call->panel_bytes - (uint64_t)(pieces - 1) * piece_bytes(q4r));
+    uint64_t words = few_lay(call, FEW_WARPS, (float *)(uintptr_t)4096, &part);
     uint64_t room = most / 4 > words ? most / 4 - words : 0;
-    if ((uint64_t)panels * slots <= room) {
-        call->together = panels;
-        return (uint32_t)(4 * (words + panels * slots));
+    uint64_t one = rows * (call->whole ? 16 : piece_steps(q4r) * SLOT); /* of a panel and piece */
+    uint64_t fit = (room < FEW_SLOTS / 4 ? room : FEW_SLOTS / 4) / one;
+    uint64_t parts = call->whole ? 1 : pieces;
+    call->together = panels;
+    call->span = pieces;
+    uint64_t slots = panels * parts * one;
+    if (panels * parts > fit) {
+        fit /= 2;
+        fit = fit > panels + each ? fit - panels : fit / 2; /* what is kept lies behind them */
+        uint64_t span = fit / panels;
+        if (call->whole || panels > FEW_WARPS) {
+            call->together = (uint32_t)(fit / parts) / each * each;
+            call->together = call->together < each ? each : call->together;
+            span = fit / call->together;
+        }
+        uint64_t even = FEW_WARPS / call->together; /* all warps have the same number of pieces */
+        span = even > 1 && span > even ? span / even * even : span;
+        span = span < 1 ? 1 : span < parts ? span : parts;
+        call->span = call->whole ? pieces : (uint32_t)span;
+        slots = 2 * call->together * span * one + 16 * (uint64_t)call->together * rows;
     }
-    uint32_t together = (uint32_t)(room / 2 / slots) / each * each;
-    call->together = together < each ? each : together;
-    words += 2 * (uint64_t)call->together * slots;
+    uint32_t stage = input_stage_words(&call->input);
+    words += slots < stage ? stage : slots;
     return words > UINT32_MAX / 4 ? UINT32_MAX : (uint32_t)(4 * words);
 }
 
@@ -97,65 +115,6 @@ static uint32_t set_ring(few_call *call, uint32_t panels, uint32_t lines, uint32
     call->lines = call->lines < 16 ? 16 : call->lines;
     bytes += (uint64_t)FEW_RING * call->together * (call->lines + 1) * EXACT_LINE;
     return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
-}
-
-/* ---- Rung 3: several phases in one kernel ---- */
-
-/* CUDA_KERNELS: none. */
-static cuda_kernel walking(cuda_kernel kernel) {
-    return kernel == CUDA_KERNEL_few_q4r     ? CUDA_KERNEL_walk_q4r
-           : kernel == CUDA_KERNEL_few_q8b   ? CUDA_KERNEL_walk_q8b
-           : kernel == CUDA_KERNEL_few_float ? CUDA_KERNEL_walk_float
-                                             : CUDA_KERNELS;
-}
-
-void few_flush(cuda_step *step) {
-    cuda_launch launch = step->walk_launch;
-    if (step->walk.phases == 0)
-        return;
-    walk_call call = step->walk;
-    step->walk.phases = 0;
-    step_launch(step, &launch, &call);
-}
-
-/* False: not in such a kernel. */
-static bool few_joins(cuda_step *step, const few_call *given, cuda_kernel kernel) {
-    const cuda_tuning *tuning = step->tuning;
-    const cuda_limits *limits = &step->port->limits;
-    few_call call = *given;
-    walk_desk desk;
-    kernel = walking(kernel);
-    if (tuning->rung < 3 || !limits->early || kernel == CUDA_KERNELS)
-        return false;
-    bool floats = kernel == CUDA_KERNEL_walk_float;
-    uint32_t threads = floats ? WALK_FLOAT_THREADS : FEW_THREADS;
-    uint32_t depth = tuning->depth < 1 ? 1 : tuning->depth;
-    uint32_t ring = 4 * walk_lay(depth, threads / 32, floats, (float *)(uintptr_t)4096, &desk);
-    uint32_t each = call.paired ? 2 : 1, blocks = limits->multiprocessors;
-    uint32_t panels = (call.panels / each + blocks - 1) / blocks * each;
-    uint32_t steps = call.type == QUANT_Q4R ? (call.input.k + 255) / 256 : (call.input.k + 31) / 32;
-    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
-    call.whole = floats || (tuning->whole > 0 && panels >= tuning->whole);
-    uint32_t shared = ring < limits->shared
-                          ? ring + set_rounds(&call, panels, steps, limits->shared - ring)
-                          : UINT32_MAX;
-    if (shared > limits->shared || shared < ring)
-        return false;
-    if (step->walk.phases == WALK_PHASES ||
-        (step->walk.phases > 0 && step->walk_launch.kernel != kernel))
-        few_flush(step);
-    if (step->walk.phases == 0) {
-        step->walk_launch =
-            (cuda_launch){.kernel = kernel, .x = blocks, .y = 1, .z = 1, .threads = threads};
-        if (tuning->early == 0)
-            step->walk_launch.begin = CUDA_TOGETHER;
-        step->walk.depth = depth;
-        step->walk.met = step->scratch->met;
-    }
-    step->walk.phase[step->walk.phases++] = call;
-    if (step->walk_launch.shared < shared)
-        step->walk_launch.shared = shared;
-    return true;
 }
 
 bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
@@ -180,16 +139,17 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
         call.paired = true;
         call.activation = (uint32_t)*pair;
     }
-    if (few_joins(step, &call, launch.kernel))
-        return true;
     uint32_t each = call.paired ? 2 : 1, most = call.panels / each;
     launch.x = most < limits->multiprocessors ? most : limits->multiprocessors;
-    uint32_t steps = type == QUANT_Q4R ? (site->k + 255) / 256 : (site->k + 31) / 32;
     uint32_t panels = (most + launch.x - 1) / launch.x * each;
     bool floats = call.input.form == CALL_FLOAT;
+    if (floats && site->rows > FEW_FLOAT_ROWS)
+        return false;
+    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
+    call.depth = tuning->depth < 1 ? 1 : tuning->depth;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;
     launch.shared = floats ? set_ring(&call, panels, tuning->lines, limits->shared)
-                           : set_rounds(&call, panels, steps, limits->shared);
+                           : set_rounds(&call, panels, type == QUANT_Q4R, limits->shared);
     if (launch.shared > limits->shared)
         return false;
     call.ahead = (uint64_t)tuning->ahead * 1024;

@@ -12,6 +12,7 @@ static cuda_recording shape_of(const cuda_step *step, device_work work, const vo
                             .logit_rows = batch->logit_rows,
                             .top = batch->top,
                             .splits = step->splits,
+                            .pages = step->pages,
                             .target = batch->target != NULL,
                             .alone = step->alone};
 }
@@ -22,8 +23,8 @@ static cuda_recording *find_recording(cuda_stream *stream, const cuda_recording 
         if (own->graph != NULL && own->weights == wanted->weights && own->pool == wanted->pool &&
             own->work == wanted->work && own->rows == wanted->rows &&
             own->logit_rows == wanted->logit_rows && own->top == wanted->top &&
-            own->splits == wanted->splits && own->target == wanted->target &&
-            own->alone == wanted->alone)
+            own->splits == wanted->splits && own->pages == wanted->pages &&
+            own->target == wanted->target && own->alone == wanted->alone)
             return own;
     }
     return NULL;

@@ -99,7 +99,6 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->projected = lay(own, rows, wide * number);
     scratch->part = lay(own, decode_rows(rows) * decode_splits(shape), decode_row_bytes(model));
     scratch->arrived = lay(own, rows, decode_heads(model) * sizeof(uint32_t));
-    scratch->met = lay(own, 1, sizeof(uint32_t));
     scratch->query_form = lay(own, rows, query_form);
     for (int form = 0; form < PRODUCT_FORMS; form++)
         scratch->form[form] = lay(own, activation_bytes(rows, longest_input(model)), 1);

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/float_mode.h"
 #include "device/cpu/ref/ref.h"
+#include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 
@@ -33,7 +34,6 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
     cuda_launch own = *given, *launch = &own;
-    few_flush(step);
     if (own.begin != CUDA_TOGETHER)
         own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
     step->follows = true;
@@ -43,7 +43,6 @@ void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
 
 static void send(cuda_step *step, size_t offset, size_t bytes) {
     cuda_stream *stream = step->stream;
-    few_flush(step);
     step->follows = false;
     if (step->result == 0 && bytes > 0)
         step->result =
@@ -268,21 +267,26 @@ static position_call position_of(cuda_step *step, uint32_t number) {
 /* False: the card's kernel for rows that are alone does not do these. */
 static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
-    uint32_t rows = step->batch->rows, stride = (layer->head_size + 15) / 16 * 16;
+    uint32_t rows = step->batch->rows, group = layer->heads / layer->kv_heads;
     if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
         !step->alone || (step->splits > 1 && rows > FEW_ROWS))
         return false;
-    uint64_t words = attend->query_bytes / 4 + 7 * (uint64_t)stride + 512 + 64 + 16;
-    uint64_t bytes = CALL_SPLIT / CALL_PAGE * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;
+    uint64_t bytes = decode_shared(&attend->kv, attend->query_bytes, step->pages);
     if (bytes > step->port->limits.shared)
         return false;
     decode_call call = {.position = position_of(step, number),
                         .attend = *attend,
                         .part = step->scratch->part,
                         .arrived = step->scratch->arrived,
-                        .splits = step->splits};
-    cuda_launch launch = {CUDA_KERNEL_decode, layer->heads,    rows,       step->splits,
-                          DECODE_THREADS,     (uint32_t)bytes, CUDA_BEHIND};
+                        .splits = step->splits,
+                        .pages = step->pages};
+    cuda_launch launch = {CUDA_KERNEL_decode,
+                          layer->kv_heads * ((group + DECODE_HEADS - 1) / DECODE_HEADS),
+                          rows,
+                          step->splits,
+                          DECODE_THREADS,
+                          (uint32_t)bytes,
+                          CUDA_BEHIND};
     step_launch(step, &launch, &call);
     return true;
 }
@@ -422,7 +426,6 @@ static void tap(cuda_step *step, uint32_t layer) {
     for (uint32_t i = 0; i < shape->taps; i++) {
         if (shape->tap[i] != layer || step->result != 0)
             continue;
-        few_flush(step);
         step->follows = false;
         step->result = step->port->operations->copy_across(
             step->port, CUDA_QUEUE_STEPS,
@@ -612,12 +615,11 @@ void step_compute(cuda_step *step, device_work work) {
     if (work == DEVICE_FORWARD)
         tap(step, step->model->layers);
     head(step);
-    few_flush(step);
 }
 
 /* ---- Starting ---- */
 
-/* How far attention reaches, rounded up to a power of two, so that few recordings serve. */
+/* How far attention reaches, rounded up to powers of two, so that few recordings serve. */
 static void measure_batch(cuda_step *step) {
     const batch_view *batch = step->batch;
     uint32_t farthest = 0;
@@ -629,6 +631,9 @@ static void measure_batch(cuda_step *step) {
     step->splits = 1;
     while (step->splits * CALL_SPLIT <= farthest)
         step->splits *= 2;
+    step->pages = 1;
+    while (step->pages < CALL_SPLIT / CALL_PAGE && step->pages * CALL_PAGE <= farthest)
+        step->pages *= 2;
 }
 
 avo_status cuda_start(device_stream *base, device_work work, const device_step *given,

@@ -13,12 +13,10 @@ typedef struct cuda_step {
     const device_kv *kv;
     cuda_scratch *scratch;
     const cuda_tuning *tuning;
-    uint32_t splits; /* of attention: at most, of any row */
-    uint32_t tiles;  /* of attention of many rows */
-    bool alone;      /* no two rows are of one session */
-    /* Products that are not launched yet, because those behind them may join their kernel. */
-    walk_call walk;
-    cuda_launch walk_launch;
+    uint32_t splits;  /* of attention: at most, of any row */
+    uint32_t pages;   /* of a split */
+    uint32_t tiles;   /* of attention of many rows */
+    bool alone;       /* no two rows are of one session */
     bool follows;     /* the last thing in the queue is a kernel of this step */
     cu_result result; /* of the first call that failed: all behind it are left out */
 } cuda_step;
@@ -84,9 +82,6 @@ void step_prepare(cuda_step *step, const prepare_call *call, uint32_t rows);
  * activation(gate) · up in the place of up. */
 bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
                   size_t count, const activation_kind *pair);
-
-/* What still waits in step->walk is launched; whatever else goes to the card goes behind it. */
-void few_flush(cuda_step *step);
 
 /* ---- Many rows ---- */
 

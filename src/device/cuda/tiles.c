@@ -1,7 +1,7 @@
 /* Attention of many rows: which rows of a step make a tile, and its launch. */
 #include "device/cuda/step_int.h"
 
-#define HALF_FILLED 16 /* rows of a tile of F16 pages, on average, from which it is worth while */
+#define HALF_FILLED 16   /* rows of a tile of F16 pages, on average, from which it is worth while */
 #define WARPS_MANY  1024 /* with fewer tiles and heads, warps share a tile's positions */
 
 static uint32_t group_of(const layer_view *layer) {

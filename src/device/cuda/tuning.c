@@ -11,7 +11,7 @@ cuda_tuning cuda_tuning_usual(void) {
                          .ahead = 96,
                          .pair = 1,
                          .whole = 8,
-                         .depth = 4,
+                         .depth = 2,
                          .lines = 640,
                          .tile = 9,
                          .wide = 9,
@@ -22,18 +22,12 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
     struct {
         const char *name;
         uint32_t *number, most;
-    } numbers[] = {{"rung=", &tuning->rung, 3},
-                   {"graph=", &tuning->graph, 1},
-                   {"early=", &tuning->early, 1},
-                   {"ahead=", &tuning->ahead, 4096},
-                   {"pair=", &tuning->pair, 1},
-                   {"whole=", &tuning->whole, 4096},
-                   {"depth=", &tuning->depth, WALK_DEPTH},
-                   {"tile=", &tuning->tile, 65535},
-                   {"wide=", &tuning->wide, 65535},
-                   {"tiles=", &tuning->tiles, 1},
-                   {"lines=", &tuning->lines, 1024},
-                   {"attend=", &tuning->attend, 1}};
+    } numbers[] = {{"rung=", &tuning->rung, 2},           {"graph=", &tuning->graph, 1},
+                   {"early=", &tuning->early, 1},         {"ahead=", &tuning->ahead, 4096},
+                   {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
+                   {"depth=", &tuning->depth, FEW_DEPTH}, {"tile=", &tuning->tile, 65535},
+                   {"wide=", &tuning->wide, 65535},       {"tiles=", &tuning->tiles, 1},
+                   {"lines=", &tuning->lines, 1024},      {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length <= name || strncmp(text, numbers[i].name, name) != 0)

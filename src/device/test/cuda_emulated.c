@@ -12,7 +12,6 @@
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
-#include "device/cuda/kernels/walk.h"
 #include "device/cuda/kernels/wide.h"
 #include "device/test/wall.h"
 
@@ -185,13 +184,6 @@ static void compute_block(cuda_kernel kernel, const void *argument, kernel_place
     }
 }
 
-/* A kernel whose blocks wait for each other: phase by phase. A single block waits for none. */
-static uint32_t passes_of(const cuda_launch *launch, const void *argument) {
-    bool walks = launch->kernel == CUDA_KERNEL_walk_q4r || launch->kernel == CUDA_KERNEL_walk_q8b ||
-                 launch->kernel == CUDA_KERNEL_walk_float;
-    return walks && launch->x > 1 ? ((const walk_call *)argument)->phases : 1;
-}
-
 /* ---- Graphs ---- */
 
 static size_t call_bytes(cuda_kernel kernel) {
@@ -239,13 +231,12 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
                        .shared = own->shared,
                        .copies = own->copies};
     memset(own->shared, 0xff, given->shared); /* NaN */
-    for (at.pass = 0; at.pass < passes_of(given, argument); at.pass++)
-        for (at.z = 0; at.z < given->z; at.z++)
-            for (at.y = 0; at.y < given->y; at.y++)
-                for (at.x = 0; at.x < given->x; at.x++) {
-                    begin_copies(own->copies);
-                    compute_block(given->kernel, argument, &at);
-                }
+    for (at.z = 0; at.z < given->z; at.z++)
+        for (at.y = 0; at.y < given->y; at.y++)
+            for (at.x = 0; at.x < given->x; at.x++) {
+                begin_copies(own->copies);
+                compute_block(given->kernel, argument, &at);
+            }
     wall_close(&own->wall);
     float_mode_leave(&mode);
     return 0;

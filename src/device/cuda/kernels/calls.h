@@ -18,12 +18,9 @@
     X(wide_x, prepare_call, 256, 4, false)                                                         \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
-    X(few_q4r, few_call, FEW_THREADS, 1, true)                                                     \
-    X(few_q8b, few_call, FEW_THREADS, 1, true)                                                     \
+    X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
+    X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
-    X(walk_q4r, walk_call, FEW_THREADS, 1, true)                                                   \
-    X(walk_float, walk_call, WALK_FLOAT_THREADS, 1, true)                                          \
-    X(walk_q8b, walk_call, FEW_THREADS, 1, true)                                                   \
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
@@ -31,7 +28,7 @@
     X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
     X(attend_half_64, attend_tiles_call, 256, 1, false)                                            \
     X(attend_half_128, attend_tiles_call, 256, 1, false)                                           \
-    X(decode, decode_call, 256, 1, true)                                                           \
+    X(decode, decode_call, 256, 2, true)                                                           \
     X(head_chunk, head_call, 512, 1, false)                                                        \
     X(head_merge, head_call, 512, 1, false)                                                        \
     X(gain, gain_call, 512, 1, false)                                                              \
@@ -167,9 +164,11 @@ typedef struct few_matrix {
 /* Up to three matrices of one type and k, their panels one behind the other and shared out among
  * the blocks. `paired`: two of equal size, up and gate; out of the first is
  * activation(gate) · up. */
-#define FEW_ROWS    4
-#define FEW_THREADS 512
-#define FEW_RING    4
+#define FEW_ROWS       8
+#define FEW_FLOAT_ROWS 4
+#define FEW_THREADS    512
+#define FEW_RING       4
+#define FEW_DEPTH      8 /* at most */
 typedef struct few_call {
     few_input input;
     few_matrix one[LINEAR_CALLS];
@@ -178,24 +177,14 @@ typedef struct few_call {
     uint32_t paired, activation;
     uint32_t type;     /* FLOAT: quant_type */
     uint32_t together; /* panels of one round */
+    uint32_t span;     /* pieces of each */
+    uint32_t own;      /* panels of a block, at most */
+    uint32_t last;     /* bytes of a panel's last piece */
+    uint32_t depth;    /* pieces of a warp that are on their way */
     uint32_t whole;    /* a warp has all of a panel's k: no slots but for results */
     uint32_t lines;    /* FLOAT: of a panel that are in the ring together */
     uint64_t ahead;    /* bytes of weights that each block fetches before its input is there */
 } few_call;
-
-/* Several of them one behind the other in one kernel of a block for each multiprocessor, which wait
- * for each other in between. What they would fetch early is not looked at. */
-#define WALK_PHASES        4
-#define WALK_DEPTH         8    /* at most */
-#define WALK_PIECE         2240 /* bytes */
-#define WALK_LINES         64   /* of floats: a piece */
-#define WALK_FLOAT_THREADS 256
-typedef struct walk_call {
-    few_call phase[WALK_PHASES];
-    uint32_t phases;
-    uint32_t depth; /* pieces of a warp that are on their way */
-    uint32_t *met;  /* a word that is this kernel's */
-} walk_call;
 
 /* ---- Products of many rows by warpgroups (wide.h) ---- */
 
@@ -269,31 +258,34 @@ typedef struct attend_rows_call {
 } attend_rows_call;
 
 /* Tiles of up to sixteen rows: consecutive rows of one session, times the heads that share a KV
- * head. Block (KV head, tiles): `share` warps (1, 2 or 4) share a tile, and take its splits in turn.
+ * head. Block (KV head, tiles): `share` warps (1, 2 or 4) share a tile, and take its splits in
+ * turn.
  */
-#define ATTEND_TILE_ROWS    16
-#define ATTEND_TILE_WARPS   4
-#define ATTEND_TILE_THREADS (32 * ATTEND_TILE_WARPS)
+#define ATTEND_TILE_ROWS         16
+#define ATTEND_TILE_WARPS        4
+#define ATTEND_TILE_THREADS      (32 * ATTEND_TILE_WARPS)
 #define ATTEND_TILE_SHARED(dims) (ATTEND_TILE_WARPS * ((dims) + 4) * 32 * 4)
 /* The same of F16 pages, up to 128 rows: block (KV head, tile). */
 #define HALF_ROWS    128
 #define HALF_THREADS 256
-#define HALF_SHARED(dims) \
-    (((dims) * 128 + 128 * 128 + 16 * 128 + 2 * 4 * 128 + 8 * 128) * 4 + 4 * (dims) * 128 + 4 * 64)
+#define HALF_SHARED(dims)                                                                          \
+    (((dims)*128 + 128 * 128 + 16 * 128 + 2 * 4 * 128 + 8 * 128) * 4 + 4 * (dims)*128 + 4 * 64)
 typedef struct attend_tiles_call {
     attend_rows_call rows;
     const uint32_t *tile; /* [tiles][2] first row of the batch, rows; 0 rows: nothing */
     uint32_t tiles, share;
 } attend_tiles_call;
 
-/* Rows that are alone in their sessions: block (head, row, split), 256 threads. */
+/* Rows that are alone in their sessions: block (heads of a KV head, row, split), 256 threads. */
 #define DECODE_THREADS CALL_SPLIT
+#define DECODE_HEADS   4 /* of a block, at most */
 typedef struct decode_call {
     position_call position; /* without rows of adapters */
     attend_rows_call attend;
     float *part;       /* [rows][heads][splits][16 + head_size up to 16] */
     uint32_t *arrived; /* [rows][heads] zeros, which it leaves */
     uint32_t splits;
+    uint32_t pages; /* of a split, at most */
 } decode_call;
 
 /* ---- The head ---- */

@@ -11,42 +11,52 @@
 #define INPUT_K 256 /* of a warp */
 #define LANE_K  8   /* of a lane: numbers 8 · lane … */
 
+#define INPUT_PAD_A8R 64 /* bytes behind a column of numbers: others begin in other banks */
+#define INPUT_PAD_A16 32
+
 /* Shared memory of a product's block. */
 typedef struct few_desk {
-    float *stage;   /* [together][k up to 256]; FLOAT: x itself */
+    float *stage;   /* [together][k up to 256], dead when slots are used; FLOAT: x itself */
     float *weight;  /* the norm's */
     float *lanes;   /* [rows][32] sums of norms */
-    int8_t *number; /* [rows][k up to 256] */
-    int8_t *low;
-    float *scale;  /* [rows][k / 32 or k / 256] */
-    int32_t *sums; /* A8R: [rows][k / 16] */
+    int8_t *number; /* [columns][stride] */
+    float *scale;   /* [k / 32 or k / 256][scale_rows] */
+    int32_t *sums;  /* A8R: [k / 256][8] -128 times a row's sum */
     float *slots;
-    uint32_t k; /* up to 256 */
-    uint32_t scales;
+    uint32_t k;      /* up to 256 */
+    uint32_t stride; /* bytes of a column: a row, or A16: a row's high, then its low numbers */
+    uint32_t scale_rows;
 } few_desk;
 
-/* With base NULL it counts. In words. */
+EXACT_INLINE uint32_t input_stage_words(const few_input *input) {
+    uint32_t k = (input->k + INPUT_K - 1) / INPUT_K * INPUT_K;
+    return input->direct ? 0 : (input->form != CALL_FLOAT ? input->together : input->rows) * k;
+}
+
+/* In words, without the slots and, of integers, the stage, which lies where they will. With base
+ * NULL it counts. */
 EXACT_INLINE uint32_t few_desk_lay(const few_input *input, float *base, few_desk *desk) {
     uint32_t k = (input->k + INPUT_K - 1) / INPUT_K * INPUT_K, rows = input->rows, at = 0;
-    bool quantised = input->form != CALL_FLOAT;
+    bool quantised = input->form != CALL_FLOAT, planes = input->form == CALL_A16;
     desk->k = k;
-    desk->scales = input->form == CALL_A8R ? k / INPUT_K : k / 32;
-    desk->stage = base + at;
-    if (!input->direct)
-        at += (quantised ? input->together : rows) * k;
+    desk->stride = k + (planes ? INPUT_PAD_A16 : INPUT_PAD_A8R);
+    desk->scale_rows = planes && rows <= 4 ? 4 : 8;
+    desk->stage = base;
+    if (!quantised)
+        at += input_stage_words(input);
     desk->weight = base + at;
     at += input->norm.kind != CALL_NORM_NONE ? k : 0;
     desk->lanes = base + at;
     at += rows * 32;
     desk->number = (int8_t *)(void *)(base + at);
-    at += quantised ? rows * k / 4 : 0;
-    desk->low = (int8_t *)(void *)(base + at);
-    at += input->form == CALL_A16 ? rows * k / 4 : 0;
+    at += quantised ? (planes ? 2 : 1) * rows * desk->stride / 4 : 0;
     desk->sums = (int32_t *)(void *)(base + at);
-    at += input->form == CALL_A8R ? rows * k / 16 : 0;
+    at += input->form == CALL_A8R ? k / INPUT_K * 8 : 0;
     desk->scale = base + at;
-    at += quantised ? (rows * desk->scales + 3) / 4 * 4 : 0;
+    at += quantised ? k / (planes ? 32 : INPUT_K) * desk->scale_rows : 0;
     desk->slots = base + at;
+    if (quantised)
+        desk->stage = desk->slots;
     return at;
 }
 
@@ -207,9 +217,8 @@ EXACT_INLINE void lane_rotate(const kernel_place *at, uint32_t count, lane_numbe
             }
             exchange_floats(mine, mask, other);
             EACH_LANE(at, own)
-            if (mask * LANE_K < size[own])
-                numbers[own].y[j] =
-                    (lane & mask) == 0 ? mine[own] + other[own] : other[own] - mine[own];
+            if (count == PREPARE_K || mask * LANE_K < size[own])
+                numbers[own].y[j] = fmaf(mine[own], (lane & mask) == 0 ? 1.0f : -1.0f, other[own]);
         }
     EACH_LANE(at, own) {
         for (uint32_t j = 0; j < LANE_K; j++)
@@ -234,17 +243,21 @@ EXACT_INLINE uint32_t four_bytes(const int32_t *number) {
            (uint32_t)(uint8_t)number[2] << 16 | (uint32_t)(uint8_t)number[3] << 24;
 }
 
-EXACT_INLINE void lane_put(int8_t *to, const int32_t *number) {
+/* Eight numbers; `turned`: the second four first. */
+EXACT_INLINE void lane_put(int8_t *to, const int32_t *number, bool turned) {
+    uint32_t low = four_bytes(number), high = four_bytes(number + 4);
     uint32_t *words = (uint32_t *)(void *)to;
-    words[0] = four_bytes(number);
-    words[1] = four_bytes(number + 4);
+    words[0] = turned ? high : low;
+    words[1] = turned ? low : high;
 }
 
+/* Numbers lie in the order in which lanes of few.h read lines of weights: A8R, the halves of every
+ * other 16 are exchanged; A16, those of every other 8. */
 EXACT_INLINE void lane_quantise(const few_input *input, const kernel_place *at,
                                 const few_desk *desk, uint32_t row, uint32_t begin,
                                 const lane_numbers *numbers) {
     bool rotated = input->form == CALL_A8R;
-    uint32_t most[OWN_LANES], sum[OWN_LANES], other[OWN_LANES];
+    uint32_t most[OWN_LANES], sum[OWN_LANES];
     EACH_LANE(at, own) {
         most[own] = 0;
         for (uint32_t j = 0; j < LANE_K; j++) {
@@ -264,18 +277,22 @@ EXACT_INLINE void lane_quantise(const few_input *input, const kernel_place *at,
             all += number[j];
         }
         sum[own] = (uint32_t)all;
-        lane_put(desk->number + row * desk->k + i, number);
-        if (!rotated)
-            lane_put(desk->low + row * desk->k + i, low);
+        if (rotated) {
+            lane_put(desk->number + row * desk->stride + (i ^ (i >> 1 & 8)), number, false);
+        } else {
+            int8_t *to = desk->number + 2 * row * desk->stride + i;
+            lane_put(to, number, lane % 2 == 1);
+            lane_put(to + desk->stride, low, lane % 2 == 1);
+        }
         if (lane % (rotated ? 32 : 4) == 0)
-            desk->scale[row * desk->scales + i / (rotated ? INPUT_K : 32)] = scale;
+            desk->scale[i / (rotated ? INPUT_K : 32) * desk->scale_rows + row] = scale;
     }
     if (!rotated)
         return;
-    exchange_words(sum, 1, other);
+    warp_add(at, sum);
     EACH_LANE(at, own)
-    if (lane % 2 == 0)
-        desk->sums[(row * desk->k + begin + lane * LANE_K) / 16] = (int32_t)(sum[own] + other[own]);
+    if (lane == 0)
+        desk->sums[begin / INPUT_K * 8 + row] = -128 * (int32_t)sum[own];
 }
 
 /* Rotates and quantises 256 k of a row. */

@@ -15,8 +15,6 @@ typedef struct kernel_place {
     uint32_t blocks; /* along x */
     float *shared;
     struct place_copies *copies; /* NULL on a card, which keeps them itself */
-    uint32_t pass; /* of a kernel whose blocks wait for each other, which the processor computes
-                      phase by phase */
 } kernel_place;
 
 #ifdef __CUDACC__

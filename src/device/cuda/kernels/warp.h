@@ -79,6 +79,10 @@ EXACT_INLINE void exchange_floats(const float *from, uint32_t mask, float *to) {
 /* The highest over groups of 2 · `to` lanes, in each of their lanes. */
 EXACT_INLINE void warp_highest(const kernel_place *at, uint32_t *most, uint32_t to) {
 #ifdef __CUDA_ARCH__
+    if (to == WARP / 2) {
+        most[0] = __reduce_max_sync(0xffffffffu, most[0]);
+        return;
+    }
 #pragma unroll
 #endif
     for (uint32_t mask = 1; mask <= to; mask *= 2) {
@@ -88,6 +92,22 @@ EXACT_INLINE void warp_highest(const kernel_place *at, uint32_t *most, uint32_t 
             most[own] = other[own] > most[own] ? other[own] : most[own];
         }
     }
+}
+
+/* The sum over the warp, in each of its lanes. */
+EXACT_INLINE void warp_add(const kernel_place *at, uint32_t *sum) {
+#ifdef __CUDA_ARCH__
+    (void)at;
+    sum[0] = __reduce_add_sync(0xffffffffu, sum[0]);
+#else
+    uint32_t all = 0;
+    EACH_LANE(at, own) {
+        all += sum[own];
+    }
+    EACH_LANE(at, own) {
+        sum[own] = all;
+    }
+#endif
 }
 
 /* ---- What other kernels wrote: not through this multiprocessor's own cache ---- */

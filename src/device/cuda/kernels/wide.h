@@ -39,7 +39,7 @@ typedef struct wide_form {
         __VA_ARGS__;                                                                               \
     } while (0)
 #else
-#define WIDE_OWN_WARPS 16
+#define WIDE_OWN_WARPS      16
 #define FREE_WARPS(at, ...) CUDA_WARPS(at, __VA_ARGS__)
 #endif
 
@@ -47,7 +47,8 @@ typedef struct wide_lane {
     float f[WGMMA_GROUPS][4];
 } wide_lane;
 
-/* ---- Shared memory: stages; barriers; how many warps have used each stage; chains under way ---- */
+/* ---- Shared memory: stages; barriers; how many warps have used each stage; chains under way ----
+ */
 
 EXACT_INLINE uint32_t wide_stage_bytes(const wide_form *form) {
     uint32_t bytes = form->rows * (256 + 4) + form->groups * WIDE_PANELS * WIDE_SUPER;
@@ -97,8 +98,7 @@ EXACT_INLINE uint32_t *wide_used(const wide_form *form, const kernel_place *at, 
 
 /* [rows / 2 · 4][128] of the thread in its warpgroup. */
 EXACT_INLINE float *wide_relay(const wide_form *form, const kernel_place *at) {
-    return at->shared +
-           wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) / 4;
+    return at->shared + wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) / 4;
 }
 
 /* ---- Filling ---- */
@@ -149,8 +149,8 @@ EXACT_INLINE void wide_fill(const wide_form *form, const wide_call *call, const 
     warp_meet();
     EACH_LANE(at, own) {
         if (lane == 0)
-            bulk_copy(barrier, stage,
-                      call->number + ((uint64_t)step * call->padded + row) * 256, rows * 256);
+            bulk_copy(barrier, stage, call->number + ((uint64_t)step * call->padded + row) * 256,
+                      rows * 256);
         else if (lane == 1)
             bulk_copy(barrier, wide_scales(form, stage),
                       call->scale + (uint64_t)step * call->padded + row, rows * 4);
@@ -163,8 +163,8 @@ EXACT_INLINE void wide_fill(const wide_form *form, const wide_call *call, const 
 }
 
 /* The warp does not read the stage any more. */
-EXACT_INLINE void wide_release(const wide_form *form, const wide_call *call,
-                               const kernel_place *at, uint32_t number) {
+EXACT_INLINE void wide_release(const wide_form *form, const wide_call *call, const kernel_place *at,
+                               uint32_t number) {
     uint32_t *used = wide_used(form, at, number), before = 0;
     warp_meet();
 #ifdef __CUDA_ARCH__
@@ -200,7 +200,8 @@ EXACT_INLINE void wide_words(const kernel_place *at, const uint8_t *super, uint3
 #endif
         for (uint32_t half = 0; half < 2; half++) {
             uint32_t magnitude = (uint32_t)magnitudes[8 * half] >> four / 2 * 4 & 15u;
-            uint32_t sign = (uint32_t)((int32_t)(both << (31 - (four / 2 * 16 + output) - 8 * half)) >> 31);
+            uint32_t sign =
+                (uint32_t)((int32_t)(both << (31 - (four / 2 * 16 + output) - 8 * half)) >> 31);
             uint32_t m = (magnitude ^ sign) - sign, zero = 0x80808080u - m * 0x08080808u;
             /* (number - 8) · multiplier: 128 more is between 8 and 248, so no byte carries. */
             out[own].of[half] = ((word[half] & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
@@ -209,9 +210,8 @@ EXACT_INLINE void wide_words(const kernel_place *at, const uint8_t *super, uint3
     }
 }
 
-EXACT_INLINE void wide_multiply(const wide_form *form, const kernel_place *at,
-                                const uint8_t *super, const uint8_t *x, uint32_t subs,
-                                wgmma_sums *sum) {
+EXACT_INLINE void wide_multiply(const wide_form *form, const kernel_place *at, const uint8_t *super,
+                                const uint8_t *x, uint32_t subs, wgmma_sums *sum) {
     uint32_t head = (subs <= 8 ? 2 : 3) * EXACT_LINE;
     wgmma_words words[2][OWN_LANES];
 #ifdef __CUDA_ARCH__
@@ -374,8 +374,7 @@ EXACT_INLINE void wide_open(const wide_form *form, const kernel_place *at) {
     }
 }
 
-EXACT_INLINE void wide_first(const wide_form *form, const wide_call *call,
-                             const kernel_place *at) {
+EXACT_INLINE void wide_first(const wide_form *form, const wide_call *call, const kernel_place *at) {
     if (warp_of(at) == 0)
         for (uint32_t i = 0; i < wide_stages(form); i++)
             wide_fill(form, call, at, i);
@@ -404,7 +403,7 @@ EXACT_INLINE void wide_compute(const wide_form *form, const wide_call *call, ker
         if (!WIDE_THERE)                                                                           \
             return;                                                                                \
         const wide_form form = {n, g, s};                                                          \
-        wide_compute(&form, call, at);                                                            \
+        wide_compute(&form, call, at);                                                             \
     }
 #if defined(__CUDACC__)
 #define WIDE_THERE WGMMA_CARD
@@ -473,8 +472,7 @@ EXACT_INLINE void wide_put(uint8_t *group, uint32_t row, uint32_t word, uint32_t
 EXACT_INLINE void wide_quantise(const prepare_call *call, const kernel_place *at, uint32_t step,
                                 const lane_numbers *numbers) {
     uint32_t most[OWN_LANES], padded = call->padded;
-    uint8_t *group = (uint8_t *)call->out.number +
-                     ((uint64_t)step * padded + at->x / 8 * 8) * 256;
+    uint8_t *group = (uint8_t *)call->out.number + ((uint64_t)step * padded + at->x / 8 * 8) * 256;
     EACH_LANE(at, own) {
         most[own] = 0;
         for (uint32_t j = 0; j < LANE_K; j++) {
