@@ -4,6 +4,7 @@
 #define AVO_DEVICE_CUDA_KERNELS_CALLS_H
 
 #include "device/exact/panel.h"
+#include "device/cuda/kernels/fast_calls.h"
 
 /* X(name, structure of its call, threads and blocks of a multiprocessor that it is compiled for,
  * whether it waits itself for the kernel in front): the kernels, in the order of cuda_kernel. */
