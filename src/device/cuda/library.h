@@ -22,6 +22,7 @@ typedef struct cu_graph_exec_s *cu_graph_exec;
 
 #define CU_MULTIPROCESSORS      16 /* attributes of a device */
 #define CU_COMPUTE_MAJOR        75
+#define CU_COMPUTE_MINOR        76
 #define CU_SHARED_MAX           97 /* bytes that a block may ask for */
 #define CU_SHARED_DYNAMIC       8  /* of a function: bytes of shared memory at most */
 #define CU_STREAM_NOT_BLOCKING  1

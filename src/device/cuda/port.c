@@ -236,7 +236,7 @@ static cu_result find_kernels(card_port *card) {
 }
 
 static cu_result read_limits(card_port *card) {
-    int multiprocessors = 1, shared = 0, major = 0;
+    int multiprocessors = 1, shared = 0, major = 0, minor = 0;
     const cuda_library *library = &card->library;
     cu_result result =
         library->device_attribute(&multiprocessors, CU_MULTIPROCESSORS, card->device);
@@ -244,8 +244,14 @@ static cu_result read_limits(card_port *card) {
         result = library->device_attribute(&shared, CU_SHARED_MAX, card->device);
     if (result == 0)
         result = library->device_attribute(&major, CU_COMPUTE_MAJOR, card->device);
+    if (result == 0)
+        result = library->device_attribute(&minor, CU_COMPUTE_MINOR, card->device);
     card->base.limits =
-        (cuda_limits){(uint32_t)multiprocessors, (uint32_t)shared, major >= CARD_EARLY};
+        (cuda_limits){.multiprocessors = (uint32_t)multiprocessors,
+                      .shared = (uint32_t)shared,
+                      .early = major >= CARD_EARLY,
+                      .groups = major == 9 && minor == 0,
+                      .compute = (uint32_t)(10 * major + minor)};
     return result;
 }
 

@@ -33,6 +33,8 @@ typedef struct cuda_limits {
     uint32_t multiprocessors;
     uint32_t shared; /* bytes of a block */
     bool early;      /* the card can begin a kernel before the one in front has ended */
+    bool groups;     /* its tensor cores have products of warpgroups (9.0 alone) */
+    uint32_t compute; /* capability: 90 for 9.0 */
 } cuda_limits;
 
 typedef struct cuda_port_operations {

@@ -190,8 +190,9 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
     if (few_products(step, site, products, count, NULL))
         return;
     bool adapted = step->batch->runs > 0 && site->count > 0;
+    bool fast = fast_computes(step, products, count), add[LINEAR_CALLS];
     unsigned forms = adapted ? adapt_forms(step, site) : 0;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && !fast; i++)
         forms |= form_bit(products[i].linear);
     prepare_site(step, site, forms, views);
     for (size_t i = 0; i < count; i++) {
@@ -203,10 +204,13 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
         one[i].bias = product->linear->bias;
         one[i].out = base[i];
         one[i].out_stride = product->out_stride;
-        one[i].add = product->add && !aside;
+        one[i].add = add[i] = product->add && !aside;
         one[i].add_scale = product->add_scale;
     }
-    step_multiply(step, one, count);
+    if (fast)
+        fast_multiply(step, site, products, base, add, count);
+    else
+        step_multiply(step, one, count);
     for (size_t i = 0; i < count && adapted; i++)
         adapt_product(step, site, (uint32_t)i, &products[i], base[i], views);
 }
@@ -380,6 +384,18 @@ static void attention_output(cuda_step *step, uint32_t number) {
     join(step, &site, &with);
 }
 
+/* Where down is a product of the fast arithmetic, too, its input is made by up and gate. */
+static void fast_chain_down(cuda_step *step, cuda_site *site, const layer_view *layer) {
+    const weight_view *down = &layer->down.weight;
+    const cuda_product product = {.linear = &layer->down};
+    bool many, in_one = fast_in_one(step, site->rows, site->k, &many);
+    if (!in_one || !fast_in_one(step, site->rows, down->k, &site->next_many) ||
+        !fast_computes(step, &product, 1) || down->type != layer->up.weight.type ||
+        down->k % FAST_SLAB != 0)
+        return;
+    site->next = step->scratch->fast_next;
+}
+
 static void feed_forward(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     cuda_scratch *scratch = step->scratch;
@@ -395,14 +411,24 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .matrix = {ADAPTER_UP, ADAPTER_GATE}};
     cuda_product products[] = {{&layer->up, scratch->up, layer->feed_forward, false, 0},
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
-    bool paired = gated && step->tuning->pair > 0 &&
-                  few_products(step, &site, products, 2, &layer->activation);
-    if (!paired)
+    bool fast = gated && step->fast && fast_paired(layer);
+    bool paired = fast ? step->batch->runs == 0
+                       : gated && step->tuning->pair > 0 &&
+                             few_products(step, &site, products, 2, &layer->activation);
+    if (fast) {
+        site.paired = true;
+        site.joined = paired;
+        site.joined_activation = layer->activation;
+        if (paired)
+            fast_chain_down(step, &site, layer);
+    }
+    if (!paired || fast)
         multiply_site(step, &site, products, gated ? 2 : 1);
     cuda_site down = {.x = scratch->up,
                       .gate = gated && !paired ? scratch->gate : NULL,
                       .activated = !paired,
                       .activation = layer->activation,
+                      .half = site.next,
                       .rows = step->batch->rows,
                       .k = layer->down.weight.k,
                       .layer = number,
@@ -636,7 +662,8 @@ avo_status cuda_start(device_stream *base, device_work work, const device_step *
                       .batch = given->batch,
                       .kv = given->kv,
                       .scratch = &stream->scratch,
-                      .tuning = &cuda_of(base->device)->tuning};
+                      .tuning = &cuda_of(base->device)->tuning,
+                      .fast = cuda_of(base->device)->fast};
     stream->tables_used = 0;
     if (work == DEVICE_FORWARD)
         measure_batch(&step);

@@ -15,6 +15,7 @@ typedef struct cuda_step {
     const cuda_tuning *tuning;
     uint32_t splits; /* of attention: at most, of any row */
     bool alone;      /* no two rows are of one session */
+    bool fast;       /* matrices of 16-bit floats lie in slabs, for tensor cores */
     /* Products that are not launched yet, because those behind them may join their kernel. */
     walk_call walk;
     cuda_launch walk_launch;
@@ -37,6 +38,14 @@ typedef struct cuda_site {
     const float *gate;
     uint32_t count; /* matrices that adapters may change */
     adapter_matrix matrix[ADAPTER_INPUT_MATRICES];
+    /* The fast arithmetic: products are up and gate, whose outputs `joined` makes
+     * activation(gate) · up; the input is there already, as 16-bit numbers; the outputs become the
+     * next product's input (NULL: floats). */
+    bool paired, joined;
+    activation_kind joined_activation;
+    const uint8_t *half;
+    uint8_t *next;
+    bool next_many;
 } cuda_site;
 
 typedef struct cuda_product {
@@ -83,6 +92,17 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
 
 /* What still waits in step->walk is launched; whatever else goes to the card goes behind it. */
 void few_flush(cuda_step *step);
+
+/* ---- The fast arithmetic ---- */
+
+/* Whether the products are its own. */
+bool fast_computes(const cuda_step *step, const cuda_product *products, size_t count);
+/* In one launch, and with an input for many rows; false: a few rows at a time. */
+bool fast_in_one(const cuda_step *step, uint32_t rows, uint32_t k, bool *many);
+/* The norm or activation of the place, and its products; product i goes to base[i], where `add[i]`
+ * adds it to what is there. */
+void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                   float *const *base, const bool *add, size_t count);
 
 /* ---- Adapters ---- */
 

@@ -4,7 +4,6 @@
 #define AVO_DEVICE_CUDA_KERNELS_CALLS_H
 
 #include "device/exact/panel.h"
-#include "device/cuda/kernels/fast_calls.h"
 
 /* X(name, structure of its call, threads and blocks of a multiprocessor that it is compiled for,
  * whether it waits itself for the kernel in front): the kernels, in the order of cuda_kernel. */
@@ -28,6 +27,14 @@
     X(head_merge, head_call, 512, 1, false)                                                        \
     X(gain, gain_call, 512, 1, false)                                                              \
     X(offset, offset_call, 512, 1, false)                                                          \
+    X(fast_pack, fast_pack_call, 256, 1, false)                                                    \
+    X(fast_prepare, fast_prepare_call, 256, 1, true)                                               \
+    X(fast_few, fast_call, FAST_THREADS, 1, true)                                                  \
+    X(fast_tile16, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_tile32, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_tile64, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_tile128, fast_call, FAST_TILE_THREADS, 1, true)                                         \
+    X(fast_tile256, fast_call, FAST_TILE_THREADS, 1, true)                                         \
     X(read, read_call, 512, 1, false)
 
 typedef enum cuda_kernel {
@@ -57,6 +64,8 @@ typedef struct norm_call {
     const float *weight, *bias;
     const row_norms *rows; /* [rows] or NULL */
 } norm_call;
+
+#include "device/cuda/kernels/fast_calls.h"
 
 #define CALL_FLOAT 0 /* as product_form */
 #define CALL_A8    1

@@ -42,6 +42,113 @@ EXACT_INLINE uint64_t fast_place(bool many, uint32_t rows, uint32_t row, uint32_
     return many ? fast_many_place((rows + 7) / 8, row, k) : fast_few_place(rows, row, k);
 }
 
+/* ---- Weights on their way in ---- */
+
+EXACT_INLINE void fast_pack_panel(const fast_pack_call *call, const kernel_place *at) {
+    const uint8_t *from = call->from + at->x * call->panel_bytes;
+    uint32_t panel = call->first + at->x, pairs = call->slabs * (FAST_SLAB / 2);
+    for (uint32_t i = at->thread; i < pairs * FAST_PANEL; i += at->threads) {
+        uint32_t output = i % FAST_PANEL, k = i / FAST_PANEL * 2;
+        uint32_t half = output / 8, to_panel = panel, word = 0;
+        if (call->paired) {
+            to_panel = 2 * panel + half;
+            half = call->half;
+        }
+        if (k < call->k)
+            word = exact_load_word(from + (uint64_t)(k / 2) * EXACT_LINE + 4 * output);
+        if (k + 1 == call->k)
+            word &= 0xffffu;
+        *(uint32_t *)(void *)(call->to +
+                              ((uint64_t)to_panel * call->slabs + k / FAST_SLAB) *
+                                  FAST_SLAB_BYTES +
+                              half * 1024 + k / 8 % 8 * 128 + output % 8 * 16 + k % 8 * 2) = word;
+    }
+}
+
+EXACT_INLINE void kernel_fast_pack(const fast_pack_call *call, kernel_place *at) {
+    CUDA_EACH(at, fast_pack_panel(call, at));
+}
+
+/* ---- Inputs ---- */
+
+/* Sums of the block's warps: shared memory has one for each, of numbers and then of squares. */
+EXACT_INLINE void fast_norm_sums(const fast_prepare_call *call, const kernel_place *at,
+                                 const float *x, bool squares, float mean) {
+    float sum[OWN_LANES], other[OWN_LANES];
+    EACH_LANE(at, own) {
+        float s = 0.0f;
+#ifdef __CUDA_ARCH__
+#pragma unroll 8
+#endif
+        for (uint32_t i = warp_of(at) * WARP + lane; i < call->k; i += at->threads) {
+            float y = load_fresh(x + i) - mean;
+            s = squares ? fmaf(y, y, s) : s + y;
+        }
+        sum[own] = s;
+    }
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t mask = WARP / 2; mask > 0; mask /= 2) {
+        exchange_floats(sum, mask, other);
+        EACH_LANE(at, own) {
+            sum[own] += other[own];
+        }
+    }
+    EACH_LANE(at, own) if (lane == 0) at->shared[(squares ? FAST_WARPS : 0) + warp_of(at)] =
+        sum[own];
+}
+
+EXACT_INLINE float fast_norm_sum(const float *warps) {
+    float sum = warps[0];
+    for (uint32_t i = 1; i < FAST_WARPS; i++)
+        sum += warps[i];
+    return sum;
+}
+
+EXACT_INLINE float fast_input_number(const fast_prepare_call *call, uint32_t row, const float *x,
+                                     const float *gate, uint32_t i, float mean, float scale) {
+    if (i >= call->k)
+        return 0.0f;
+    float y = load_fresh(x + i);
+    if (call->norm.kind != CALL_NORM_NONE)
+        y = norm_apply(&call->norm, row, i, y, mean, scale);
+    if (call->activated)
+        y = gate != NULL ? input_activation(call->activation, load_fresh(gate + i)) * y
+                         : input_activation(call->activation, y);
+    return y;
+}
+
+EXACT_INLINE void fast_prepare_row(const fast_prepare_call *call, const kernel_place *at,
+                                   const float *x, const float *gate, float mean) {
+    float scale = 0.0f;
+    if (call->norm.kind != CALL_NORM_NONE)
+        scale = 1.0f / sqrtf(fast_norm_sum(at->shared + FAST_WARPS) / (float)call->k +
+                             call->norm.epsilon);
+    for (uint32_t k = 2 * at->thread; k < call->slabs * FAST_SLAB; k += 2 * at->threads) {
+        float low = fast_input_number(call, at->x, x, gate, k, mean, scale);
+        float high = fast_input_number(call, at->x, x, gate, k + 1, mean, scale);
+        *(uint32_t *)(void *)(call->out + fast_place(call->many, call->rows, at->x, k)) =
+            fast_number(low, call->brain) | (uint32_t)fast_number(high, call->brain) << 16;
+    }
+}
+
+EXACT_INLINE void kernel_fast_prepare(const fast_prepare_call *call, kernel_place *at) {
+    place_let_next();
+    place_wait();
+    uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
+    const float *x = call->x + row * call->stride;
+    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
+    float mean = 0.0f;
+    if (call->norm.kind == CALL_NORM_LAYER) {
+        CUDA_WARPS(at, fast_norm_sums(call, at, x, false, 0.0f));
+        mean = fast_norm_sum(at->shared) / (float)call->k;
+    }
+    if (call->norm.kind != CALL_NORM_NONE)
+        CUDA_WARPS(at, fast_norm_sums(call, at, x, true, mean));
+    CUDA_EACH(at, fast_prepare_row(call, at, x, gate, mean));
+}
+
 /* ---- Outputs ---- */
 
 EXACT_INLINE void fast_give(const fast_output *to, uint32_t row, uint32_t output, float y) {
@@ -272,5 +379,97 @@ EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
         fast_few_block<2, true>(call, at);
 }
 
+#elif defined(__CUDA_ARCH__)
+
+/* Cards before compute capability 9.0: the same steps, weights straight from memory. */
+template <bool brain>
+static __device__ void fast_few_plain(const fast_call *call, const kernel_place *at) {
+    fast_few_part part;
+    fast_few_open(call, at, &part);
+    uint32_t warp = at->thread / 32, lane = at->thread % 32;
+    for (uint32_t panel = part.first + warp; panel < part.end; panel += FAST_WARPS) {
+        uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
+        const uint8_t *from = call->one[matrix].data + (uint64_t)inside * part.bytes +
+                              lane / 4 * 16 + lane % 4 * 4;
+        for (uint32_t first = 0; first < call->rows; first += 8) {
+            uint32_t row = first + lane / 4;
+            const uint8_t *x = call->x + (uint64_t)row * 64 + lane % 4 * 16;
+            float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+            for (uint32_t step = 0; step < call->slabs * 4; step++) {
+                const uint8_t *own = from + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;
+                uint32_t a[4] = {exact_load_word(own), exact_load_word(own + 1024),
+                                 exact_load_word(own + 128), exact_load_word(own + 1024 + 128)};
+                uint2 b = make_uint2(0, 0);
+                if (row < call->rows)
+                    b = *(const uint2 *)(x + (uint64_t)(step / 2) * call->rows * 64 + step % 2 * 8);
+                matrix_multiply<brain>(d, a, b.x, b.y);
+            }
+            for (uint32_t j = 0; j < 2; j++)
+                fast_store(call, matrix, inside, lane / 4, first + lane % 4 * 2 + j, d[j],
+                           d[2 + j]);
+        }
+    }
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+    if (call->brain)
+        fast_few_plain<true>(call, at);
+    else
+        fast_few_plain<false>(call, at);
+}
+
+#elif !defined(__CUDACC__)
+
+/* A step on the processor: products and sums are exact, or nearly, in double precision, and rounded
+ * once. A card's tensor core rounds in another way, so that bits differ; their order does not. */
+static inline float fast_step(bool brain, const uint8_t *a, const uint8_t *b, uint32_t b_second,
+                              float d) {
+    double sum = d;
+    for (uint32_t i = 0; i < 16; i++) {
+        uint16_t w = exact_load_half(a + i / 8 * 128 + i % 8 * 2);
+        uint16_t x = exact_load_half(b + i / 8 * b_second + i % 8 * 2);
+        sum += brain ? (double)exact_from_brain(w) * exact_from_brain(x)
+                     : (double)exact_from_half(w) * exact_from_half(x);
+    }
+    return (float)sum;
+}
+
+/* The chain of output `inside` of 16, and of a row whose k is in order; in steps of 16. */
+static inline float fast_chain(const fast_call *call, uint32_t matrix, uint32_t panel,
+                               uint32_t inside, uint32_t row, bool many) {
+    const uint8_t *data = call->one[matrix].data +
+                          (uint64_t)panel * call->slabs * FAST_SLAB_BYTES + inside / 8 * 1024 +
+                          inside % 8 * 16;
+    float d = 0.0f;
+    for (uint32_t step = 0; step < call->slabs * 4; step++) {
+        const uint8_t *a = data + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;
+        uint16_t x[16];
+        for (uint32_t i = 0; i < 16; i++) {
+            uint32_t k = step * 16 + i;
+            x[i] = exact_load_half(call->x + (many ? fast_many_place(call->groups, row, k)
+                                                   : fast_few_place(call->rows, row, k)));
+        }
+        d = fast_step(call->brain, a, (const uint8_t *)x, 16, d);
+    }
+    return d;
+}
+
+static inline void fast_panel(const fast_call *call, uint32_t matrix, uint32_t panel,
+                              uint32_t first, uint32_t rows, bool many) {
+    for (uint32_t row = first; row < first + rows && row < call->rows; row++)
+        for (uint32_t i = 0; i < 8; i++)
+            fast_store(call, matrix, panel, i, row, fast_chain(call, matrix, panel, i, row, many),
+                       fast_chain(call, matrix, panel, i + 8, row, many));
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+    fast_few_part part;
+    fast_few_open(call, at, &part);
+    for (uint32_t panel = part.first; panel < part.end; panel++) {
+        uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
+        fast_panel(call, matrix, inside, 0, call->rows, false);
+    }
+}
 #endif
 #endif

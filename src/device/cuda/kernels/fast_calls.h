@@ -23,6 +23,27 @@
 #define FAST_TILE_STAGES  8 /* at most */
 #define FAST_TILE_HEAD    (1024 + 2 * 32 * 68 * 4) /* bytes in front of the stages */
 
+/* Float rows into an input: norm or activation, then rounding. Block = row, 256 threads. */
+typedef struct fast_prepare_call {
+    const float *x, *gate; /* as few_input */
+    const uint32_t *index;
+    uint64_t stride;
+    uint32_t k, slabs, rows;
+    uint32_t brain, many;
+    uint32_t activated, activation;
+    norm_call norm;
+    uint8_t *out;
+} fast_prepare_call;
+
+/* Panels of quant/panels.h into slabs: block = panel, 256 threads. */
+typedef struct fast_pack_call {
+    const uint8_t *from;
+    uint64_t panel_bytes;
+    uint8_t *to; /* the matrix, or up and gate */
+    uint32_t first, k, slabs;
+    uint32_t paired, half; /* paired: 0 up, 1 gate */
+} fast_pack_call;
+
 typedef struct fast_output {
     float *out;         /* [rows][stride]; NULL: only `next` */
     uint64_t stride;

@@ -13,7 +13,6 @@
 #define FAST_GIVE        32
 #define FAST_GIVE_STRIDE 68
 
-#ifdef CARD_GROUPS
 
 typedef struct fast_tile_at {
     uint32_t matrix, panel; /* the first of the tile's, in the matrix */
@@ -47,6 +46,8 @@ EXACT_INLINE fast_tile_at fast_tile_of(const fast_call *call, uint32_t rows, uin
     at.panels = at.panels < FAST_TILE_PANELS ? at.panels : FAST_TILE_PANELS;
     return at;
 }
+
+#ifdef CARD_GROUPS
 
 template <uint32_t rows> struct fast_ring {
     enum { bytes = FAST_TILE_A + rows * FAST_SLAB * 2 };
@@ -185,6 +186,44 @@ static __device__ __forceinline__ void fast_tile_block(const fast_call *call, ke
                                         give + (at->thread / 128 - 1) * FAST_GIVE * FAST_GIVE_STRIDE);
     }
 }
+
+#define FAST_TILE_KERNEL(rows)                                                                     \
+    EXACT_INLINE void kernel_fast_tile##rows(const fast_call *call, kernel_place *at) {            \
+        if (call->brain)                                                                           \
+            fast_tile_block<rows, true>(call, at);                                                 \
+        else                                                                                       \
+            fast_tile_block<rows, false>(call, at);                                                \
+    }
+
+#elif defined(__CUDACC__)
+
+#define FAST_TILE_KERNEL(rows)                                                                     \
+    EXACT_INLINE void kernel_fast_tile##rows(const fast_call *call, kernel_place *at) {            \
+        (void)call;                                                                                \
+        (void)at;                                                                                  \
+    }
+
+#else
+
+static inline void fast_tile_block(const fast_call *call, const kernel_place *at, uint32_t rows) {
+    for (uint32_t tile = at->x; tile < fast_tiles(call, rows); tile += at->blocks) {
+        fast_tile_at own = fast_tile_of(call, rows, tile);
+        for (uint32_t i = 0; i < own.panels; i++)
+            fast_panel(call, own.matrix, own.panel + i, own.group * 8, own.groups * 8, true);
+    }
+}
+
+#define FAST_TILE_KERNEL(rows)                                                                     \
+    EXACT_INLINE void kernel_fast_tile##rows(const fast_call *call, kernel_place *at) {            \
+        fast_tile_block(call, at, rows);                                                           \
+    }
+
 #endif
+
+FAST_TILE_KERNEL(16)
+FAST_TILE_KERNEL(32)
+FAST_TILE_KERNEL(64)
+FAST_TILE_KERNEL(128)
+FAST_TILE_KERNEL(256)
 
 #endif
