@@ -3,6 +3,7 @@
  * all others are computed exactly. */
 #include "device/cuda/step_int.h"
 
+#include "device/cuda/kernels/fast_attend.h"
 #include "device/cuda/kernels/fast_tile.h"
 
 #include <assert.h>
@@ -235,4 +236,69 @@ void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *p
         launch_tiles(step, &call);
     else
         launch_few(step, &call, few_shape(step, &call));
+}
+
+/* ---- Attention ---- */
+
+bool fast_attends(const cuda_step *step, const layer_view *layer) {
+    uint32_t size = layer->head_size;
+    return step->fast && (size == 64 || size == 128) &&
+           (step->kv->type == KV_F16 || step->kv->type == KV_BF16) &&
+           layer->heads / layer->kv_heads <= 16 &&
+           FAST_DECODE_SHARED(size) <= step->port->limits.shared;
+}
+
+uint32_t fast_attend_rows(const model_view *model) {
+    uint32_t group = 1;
+    for (uint32_t i = 0; i < model->layers; i++) {
+        const layer_view *layer = &model->layer[i];
+        uint32_t own = layer->heads / layer->kv_heads;
+        group = own > group ? own : group;
+    }
+    return group < FAST_ATTEND_PAIRS ? FAST_ATTEND_PAIRS / group : 1;
+}
+
+void fast_attention(cuda_step *step, const layer_view *layer, const position_call *position,
+                    const attend_rows_call *attend, uint8_t *next, bool next_many) {
+    uint32_t rows = step->batch->rows, size = layer->head_size;
+    uint32_t vectors = layer->heads + 2 * layer->kv_heads;
+    cuda_launch put = {CUDA_KERNEL_fast_position,
+                       (vectors + FAST_WARPS - 1) / FAST_WARPS,
+                       rows,
+                       1,
+                       FAST_THREADS,
+                       FAST_WARPS * CALL_HEAD_MAX * 4,
+                       CUDA_BEHIND};
+    step_launch(step, &put, position);
+    const uint8_t *memory = step->stream->memory;
+    fast_attend_call call = {
+        .kv = attend->kv,
+        .query = position->query_out,
+        .out = attend->out,
+        .next = next,
+        .next_many = next_many,
+        .next_brain = layer->output.weight.type == QUANT_BF16,
+        .rows = rows,
+        .heads = layer->heads,
+        .kv_heads = layer->kv_heads,
+        .window = attend->window,
+        .softcap = attend->softcap,
+        .part = step->scratch->part,
+        .arrived = step->scratch->arrived,
+        .splits = 1,
+        .tiles = step->tiles,
+        .tile = (const uint32_t *)(const void *)(memory + step->stream->input.tile)};
+    cuda_launch launch = {CUDA_KERNEL_fast_attend,  layer->kv_heads,
+                          step->tiles,              1,
+                          FAST_ATTEND_THREADS,      FAST_ATTEND_SHARED(size),
+                          CUDA_BEHIND};
+    if (step->alone || rows <= FAST_ROWS) {
+        if (rows <= FEW_ROWS && rows * layer->kv_heads < step->port->limits.multiprocessors)
+            call.splits = step->splits;
+        launch.kernel = CUDA_KERNEL_fast_decode;
+        launch.y = rows;
+        launch.z = call.splits;
+        launch.shared = FAST_DECODE_SHARED(size);
+    }
+    step_launch(step, &launch, &call);
 }

@@ -43,6 +43,7 @@ static void lay_input(const stream_shape *shape, cuda_input *input, layout *own)
     input->row_pages = lay_offset(own, rows, sizeof(uint32_t));
     input->logit_row = lay_offset(own, size_max(rows, shape->head_rows), sizeof(uint32_t));
     input->target = lay_offset(own, size_max(rows, shape->head_rows), sizeof(int32_t));
+    input->tile = lay_offset(own, rows, 2 * sizeof(uint32_t));
     input->pages = lay_offset(own, rows * pages, sizeof(uint32_t));
     input->tables = lay_offset(own, table_bytes(shape), 1);
     input->bytes = own->bytes;

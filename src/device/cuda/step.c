@@ -324,6 +324,17 @@ static void attention(cuda_step *step, uint32_t number) {
                              .kv_heads = layer->kv_heads,
                              .window = layer->window,
                              .softcap = layer->attention_softcap};
+    step->half = false;
+    if (fast_attends(step, layer)) {
+        const cuda_product output = {.linear = &layer->output};
+        position_call position = position_of(step, number);
+        bool many, half = step->batch->runs == 0 && fast_computes(step, &output, 1) &&
+                          layer->output.weight.k % FAST_SLAB == 0 &&
+                          fast_in_one(step, step->batch->rows, layer->output.weight.k, &many);
+        fast_attention(step, layer, &position, &call, half ? scratch->fast_x : NULL, half && many);
+        step->half = half;
+        return;
+    }
     if (decode(step, number, &call))
         return;
     positions(step, number);
@@ -376,6 +387,7 @@ static void attention_output(cuda_step *step, uint32_t number) {
     cuda_site site = {.x = step->scratch->attended,
                       .rows = step->batch->rows,
                       .k = layer->output.weight.k,
+                      .half = step->half ? step->scratch->fast_x : NULL,
                       .layer = number,
                       .count = 1,
                       .matrix = {ADAPTER_OUTPUT}};
@@ -595,6 +607,20 @@ static bool write_pages(cuda_step *step, uint32_t *pages, size_t most, uint32_t 
     return true;
 }
 
+/* Rows of one session that the fast arithmetic's attention takes together. */
+static void send_tiles(cuda_step *step) {
+    const batch_view *batch = step->batch;
+    uint32_t *tile = (uint32_t *)(void *)(step->stream->host_input + step->stream->input.tile);
+    uint32_t most = fast_attend_rows(step->model);
+    for (uint32_t s = 0; s < batch->segments; s++)
+        for (uint32_t i = 0; i < batch->segment[s].rows; i += most) {
+            uint32_t left = batch->segment[s].rows - i;
+            tile[2 * step->tiles] = batch->segment[s].first + i;
+            tile[2 * step->tiles++ + 1] = left < most ? left : most;
+        }
+    send(step, step->stream->input.tile, step->tiles * 2 * sizeof(uint32_t));
+}
+
 static bool send_batch(cuda_step *step, device_work work) {
     const batch_view *batch = step->batch;
     cuda_stream *stream = step->stream;
@@ -616,6 +642,8 @@ static bool send_batch(cuda_step *step, device_work work) {
     send(step, input->position, batch->rows * sizeof(uint32_t));
     send(step, input->row_pages, batch->rows * sizeof(uint32_t));
     send(step, input->pages, pages * sizeof(uint32_t));
+    if (step->fast)
+        send_tiles(step);
     return true;
 }
 

@@ -16,6 +16,8 @@ typedef struct cuda_step {
     uint32_t splits; /* of attention: at most, of any row */
     bool alone;      /* no two rows are of one session */
     bool fast;       /* matrices of 16-bit floats lie in slabs, for tensor cores */
+    uint32_t tiles;  /* of the fast arithmetic's attention of many rows */
+    bool half;       /* attention has made the output's input */
     /* Products that are not launched yet, because those behind them may join their kernel. */
     walk_call walk;
     cuda_launch walk_launch;
@@ -103,6 +105,15 @@ bool fast_in_one(const cuda_step *step, uint32_t rows, uint32_t k, bool *many);
  * adds it to what is there. */
 void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *products,
                    float *const *base, const bool *add, size_t count);
+
+/* Whether attention of the layer is the fast arithmetic's. */
+bool fast_attends(const cuda_step *step, const layer_view *layer);
+/* Rows that a block of its attention of many rows takes, at most. */
+uint32_t fast_attend_rows(const model_view *model);
+/* Behind queries, keys and values: `position` and `attend` as the exact kernels have them. What it
+ * gives is the output's input already where `next` is not NULL. */
+void fast_attention(cuda_step *step, const layer_view *layer, const position_call *position,
+                    const attend_rows_call *attend, uint8_t *next, bool next_many);
 
 /* ---- Adapters ---- */
 

@@ -5,6 +5,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
+#include "device/cuda/kernels/fast_attend.h"
 #include "device/cuda/kernels/fast_tile.h"
 #include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"

@@ -3,6 +3,7 @@
 #pragma nv_diag_suppress 550 /* lanes that a loop does not look at */
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
+#include "device/cuda/kernels/fast_attend.h"
 #include "device/cuda/kernels/fast_tile.h"
 #include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
