@@ -428,11 +428,18 @@ typedef struct avo_engine_options {
      * engine. Those whose kind `speculate` leaves out are not used. */
     const avo_heads *const *draft_heads;
     size_t draft_heads_count;
+    /* "exact": every device but "ref" computes the same bits. "fast": matrices of 16-bit floats are
+     * multiplied on tensor cores; device "cuda" only; other bits than "exact", but the same for
+     * every batch and split of a prompt, and on every card of the same compute capability. NULL:
+     * the environment variable AVO_ARITHMETIC, else "fast" on device "cuda" for models whose
+     * matrices are mostly F16 or BF16, "exact" everywhere else. A saved session can be restored
+     * only by an engine that computes the same bits. */
+    const char *arithmetic;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0                          \
+            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, NULL                    \
     }
 
 /* Does not change the model, which any number of engines can share. */
@@ -474,18 +481,19 @@ typedef struct avo_plan {
     uint32_t streams;
     uint64_t stream_bytes;   /* part of scratch_bytes for the second stream */
     const char *device_kind; /* "cpu" */
-    const char *arithmetic; /* "ref" or "fast": devices with the same value compute the same bits */
+    const char *arithmetic; /* "exact", "fast", or "ref", the reference device's */
     /* True: the device uses the host's memory, and everything must fit available_bytes. False:
      * weights, KV and scratch must fit available_bytes on the device, sessions
      * host_available_bytes. */
     bool host_memory;
     uint64_t host_available_bytes;
     uint64_t draft_bytes; /* of the host, for speculation; not included in session_bytes */
+    const char *arithmetic_why; /* reason for `arithmetic`, a phrase */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL, 0, 0, 0, NULL, NULL, false, 0, 0                                                 \
+            NULL, 0, 0, 0, NULL, NULL, false, 0, 0, NULL                                           \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,

@@ -59,6 +59,7 @@ static void write_place(json_writer *w, const plan_facts *facts) {
     json_member_string(w, "device_from", plan->device_from);
     json_member_string(w, "device_kind", plan->device_kind);
     json_member_string(w, "arithmetic", plan->arithmetic);
+    json_member_string(w, "arithmetic_why", plan->arithmetic_why);
     json_member_boolean(w, "host_memory", plan->host_memory);
     json_member_u64(w, "host_available_bytes", plan->host_available_bytes);
     if (!plan->host_memory) {
@@ -187,11 +188,12 @@ static void print_place(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     char devices[128];
     device_names(devices, sizeof(devices));
-    printf("%-10s %12s  %s%s, arithmetic \"%s\"; this machine has: %s\n", "device", plan->device,
+    printf("%-10s %12s  %s%s; this machine has: %s\n", "device", plan->device,
            strcmp(plan->device_from, "best") == 0     ? "the fastest available"
            : strcmp(plan->device_from, "option") == 0 ? "requested"
                                                       : "chosen by ",
-           plan->device_from[0] == 'A' ? plan->device_from : "", plan->arithmetic, devices);
+           plan->device_from[0] == 'A' ? plan->device_from : "", devices);
+    printf("%-10s %12s  %s\n", "arithmetic", plan->arithmetic, plan->arithmetic_why);
     if (plan->threads > 0)
         printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
     const cores *cores = &facts->cores;

@@ -27,7 +27,7 @@ typedef struct weights_store weights_store;   /* store.h */
 /* ---- Limits ---- */
 #define DEVICE_STREAMS_MAX    2
 #define DEVICE_TAPS_MAX       256 /* layers whose hidden states a step can keep */
-#define DEVICE_ARITHMETIC_MAX 8   /* bytes of an arithmetic's name, its zero included */
+#define DEVICE_ARITHMETIC_MAX 8   /* bytes of device_info.bits, its zero included */
 
 /* ---- Choice ---- */
 
@@ -40,6 +40,10 @@ typedef struct device_options {
     /* CPU: where memory lies and workers run, as in avo_engine_options. */
     const char *huge_pages, *numa, *pin;
     bool lock;
+    /* "exact" or "fast" (device_info.arithmetic); NULL: the device's choice for a model whose
+     * matrices are mostly 16-bit floats (`floats`), or not. */
+    const char *arithmetic;
+    bool floats;
     /* Asked about each device that was opened; one that is refused is closed. NULL: any will do. */
     avo_status (*accept)(void *context, const device *device, avo_error *error);
     void *accept_context;
@@ -75,10 +79,12 @@ typedef struct device_cpu {
 typedef struct device_info {
     const char *name; /* "avx512" */
     const char *kind; /* "cpu" */
-    /* Devices of one arithmetic compute the same bits: pages and saved sessions move between
-     * them. "ref" or "fast", as session files spell it: at most DEVICE_ARITHMETIC_MAX bytes, which
-     * opening checks. */
-    const char *arithmetic;
+    const char *arithmetic; /* "ref", "exact" or "fast"; constant */
+    /* Devices with the same text compute the same bits: pages and saved sessions move between them.
+     * As session files spell it: "ref"; "fast" for exact arithmetic, because it had that name
+     * first; "tc90" for fast arithmetic on cards of compute capability 9.0. At most
+     * DEVICE_ARITHMETIC_MAX bytes, which opening checks. */
+    const char *bits;
     /* Steps read whole KV pages and mask positions that were not written: NaN in them would spread,
      * so that a page must be zeroed before its first step. */
     bool whole_pages;

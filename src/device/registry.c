@@ -133,13 +133,32 @@ static avo_status read_wish(const device_driver *const *drivers, const char *nam
 /* What others store of it must fit there. */
 static avo_status check_info(const device *device, avo_error *error) {
     const device_info *info = device_describe(device);
-    size_t length = strlen(info->arithmetic);
+    size_t length = strlen(info->bits);
     if (length > 0 && length < DEVICE_ARITHMETIC_MAX)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_LIMIT,
                        "device %s: the name of its arithmetic is '%.40s', must have 1 to %d "
                        "characters to be stored in session files",
-                       info->name, info->arithmetic, DEVICE_ARITHMETIC_MAX - 1);
+                       info->name, info->bits, DEVICE_ARITHMETIC_MAX - 1);
+}
+
+static avo_status check_arithmetic_name(const char *name, avo_error *error) {
+    if (name == NULL || strcmp(name, "exact") == 0 || strcmp(name, "fast") == 0)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "arithmetic is '%.40s', must be \"exact\" or \"fast\"", name);
+}
+
+static avo_status check_arithmetic(const device_options *options, const device *device,
+                                   avo_error *error) {
+    const device_info *info = device_describe(device);
+    if (options->arithmetic == NULL || strcmp(options->arithmetic, "exact") == 0 ||
+        strcmp(info->arithmetic, options->arithmetic) == 0)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "device %s has no fast arithmetic; use arithmetic \"exact\", or device "
+                       "\"cuda\"",
+                       info->name);
 }
 
 /* One driver; *there: it works here, and opening or accepting its device may have failed. */
@@ -153,6 +172,7 @@ static avo_status try_driver(const device_driver *driver, const device_wish *wis
     status = driver->open(driver, options, wish->parameters, out, error);
     bool opened = status == AVO_OK;
     AVO_THEN(status, check_info(*out, error));
+    AVO_THEN(status, check_arithmetic(options, *out, error));
     if (status == AVO_OK && options->accept != NULL)
         status = options->accept(options->accept_context, *out, error);
     if (status == AVO_OK)
@@ -175,6 +195,7 @@ avo_status device_open_among(const device_driver *const *drivers, const device_o
                              device **out, avo_error *error) {
     device_wish wish;
     *out = NULL;
+    AVO_TRY(check_arithmetic_name(options->arithmetic, error));
     AVO_TRY(read_wish(drivers, options->name == NULL ? "auto" : options->name, &wish, error));
     avo_error lacking = {0}, failed = {0}; /* of the best driver that is not here, and of the best
                                               one that is here and failed */

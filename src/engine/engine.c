@@ -67,6 +67,8 @@ static void log_choice(const avo_engine *engine) {
                                                         : "chosen by ",
              plan->device_from[0] == 'A' ? plan->device_from : "", names);
     plan->log(plan->log_context, line);
+    snprintf(line, sizeof(line), "arithmetic %s (%s)", device->arithmetic, plan->arithmetic_why);
+    plan->log(plan->log_context, line);
     const device_cpu *cpu = &device->cpu;
     if (cpu->tuned) {
         char reason[128];

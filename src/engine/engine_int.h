@@ -33,6 +33,7 @@ typedef struct engine_plan {
     kv_type kv_type;
     device_info device;      /* what it says about itself; names are constant strings */
     const char *device_from; /* constant, as in avo_plan */
+    const char *arithmetic_why; /* the same */
     uint32_t taps, tap[DEVICE_TAPS_MAX];
     speculation_options speculation; /* kinds 0: off */
     weights_plan weights;

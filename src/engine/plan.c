@@ -284,9 +284,43 @@ static avo_status accept_device(void *context, const device *device, avo_error *
     return AVO_OK;
 }
 
+/* Most bytes of the layers' matrices are 16-bit floats. */
+static bool has_float_matrices(const model_view *view) {
+    uint64_t floats = 0, all = 0;
+    for (uint32_t i = 0; i < view->layers; i++) {
+        const layer_view *layer = &view->layer[i];
+        const weight_view *weights[] = {&layer->query.weight,  &layer->key.weight,
+                                        &layer->value.weight,  &layer->output.weight,
+                                        &layer->gate.weight,   &layer->up.weight,
+                                        &layer->down.weight};
+        for (size_t j = 0; j < sizeof(weights) / sizeof(weights[0]); j++) {
+            uint64_t bytes = 0;
+            if (weights[j]->data == NULL ||
+                !weight_bytes(weights[j]->type, weights[j]->layout, weights[j]->rows, weights[j]->k,
+                              &bytes))
+                continue;
+            all += bytes;
+            floats += weights[j]->type == QUANT_F16 || weights[j]->type == QUANT_BF16 ? bytes : 0;
+        }
+    }
+    return floats > all / 2;
+}
+
+static const char *arithmetic_why(const device_info *info, const char *asked, bool from_variable,
+                                  bool floats) {
+    if (asked != NULL)
+        return from_variable ? "AVO_ARITHMETIC" : "requested";
+    if (info->host)
+        return "device's only one";
+    return floats ? "most matrices are 16-bit floats" : "matrices are not 16-bit floats";
+}
+
 static avo_status plan_device(const avo_model *model, const avo_engine_options *options,
                               device **device, engine_plan *plan, avo_error *error) {
     const char *asked = device_asked(options->device, &plan->device_from);
+    const char *arithmetic = options->arithmetic, *variable = getenv("AVO_ARITHMETIC");
+    bool from_variable = arithmetic == NULL && variable != NULL && variable[0] != '\0';
+    bool floats = has_float_matrices(&model->view);
     plan_model accepted = {model, plan};
     device_options own = {.allocator = model->allocator,
                           .name = asked,
@@ -296,6 +330,8 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
                           .numa = options->numa,
                           .pin = options->pin,
                           .lock = options->lock,
+                          .arithmetic = from_variable ? variable : arithmetic,
+                          .floats = floats,
                           .accept = accept_device,
                           .accept_context = &accepted,
                           .log = options->log,
@@ -307,6 +343,7 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
                    ? status_fail(error, status, "%s: %s", plan->device_from, why.text)
                    : status_fail(error, status, "%s", why.text);
     plan->device = *device_describe(*device);
+    plan->arithmetic_why = arithmetic_why(&plan->device, own.arithmetic, from_variable, floats);
     plan->threads = plan->device.cpu.threads;
     if (plan->streams > 1 && !plan->device.parallel)
         return status_fail(error, AVO_ERROR_ARGUMENT,
@@ -423,6 +460,7 @@ avo_status engine_plan_describe(const avo_model *model, const avo_engine_options
                      .device = plan.device.name,
                      .device_kind = plan.device.kind,
                      .arithmetic = plan.device.arithmetic,
+                     .arithmetic_why = plan.arithmetic_why,
                      .host_memory = plan.device.host,
                      .host_available_bytes = plan.host_available_bytes,
                      .huge_pages = plan.device.cpu.huge_pages,

@@ -52,7 +52,7 @@ static void describe(const avo_session *session, session_header *header) {
                                .adapters = session->adapter_count,
                                .forgotten = session->forgotten};
     snprintf(header->kv_type, sizeof(header->kv_type), "%s", kv_type_name(engine->plan.kv_type));
-    snprintf(header->arithmetic, sizeof(header->arithmetic), "%s", engine->plan.device.arithmetic);
+    snprintf(header->arithmetic, sizeof(header->arithmetic), "%s", engine->plan.device.bits);
 }
 
 static session_file_adapter adapter_of(const avo_session *session, uint32_t index) {
@@ -149,6 +149,26 @@ static avo_status check_form(const session_header *header, size_t bytes, const c
 }
 
 /* What K and V were made with. */
+/* How an arithmetic that a file names is called now. */
+static void arithmetic_text(const char *bits, char *text, size_t bytes) {
+    if (strncmp(bits, "tc", 2) == 0)
+        snprintf(text, bytes, "fast arithmetic (on compute capability %.6s)", bits + 2);
+    else
+        snprintf(text, bytes, "%.8s arithmetic", strcmp(bits, "fast") == 0 ? "exact" : bits);
+}
+
+static avo_status refuse_bits(const session_header *header, const session_header *own,
+                              const char *path, avo_error *error) {
+    char theirs[64], ours[64], bits[sizeof(header->arithmetic) + 1] = {0};
+    memcpy(bits, header->arithmetic, sizeof(header->arithmetic));
+    arithmetic_text(bits, theirs, sizeof(theirs));
+    arithmetic_text(own->arithmetic, ours, sizeof(ours));
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "%s: computed with %s, this engine uses %s; open it on a device that computes "
+                       "as the file was computed (--device, --arithmetic)",
+                       path, theirs, ours);
+}
+
 static avo_status check_origin(const session_header *header, const session_header *own,
                                const char *path, avo_error *error) {
     if (header->model_digest != own->model_digest)
@@ -161,9 +181,7 @@ static avo_status check_origin(const session_header *header, const session_heade
                            "%s: K and V have type %.8s, this engine uses %s", path, header->kv_type,
                            own->kv_type);
     if (memcmp(header->arithmetic, own->arithmetic, sizeof(own->arithmetic)) != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: computed with arithmetic \"%.8s\", this engine uses \"%s\"", path,
-                           header->arithmetic, own->arithmetic);
+        return refuse_bits(header, own, path, error);
     if (header->rope_context != own->rope_context)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "%s: saved with rope_context %u, this engine has %u", path,

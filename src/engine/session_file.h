@@ -27,7 +27,7 @@ typedef struct session_header {
     uint64_t file_bytes;
     uint64_t model_digest; /* source_digest */
     char kv_type[8];       /* "f16", filled with zeros */
-    char arithmetic[8];    /* "ref", or "fast": all other back ends have the same bits */
+    char arithmetic[8];    /* device_info.bits: "ref", "fast" (exact arithmetic), "tc90", … */
     uint32_t rope_context; /* as the engine was asked for */
     uint32_t page_tokens;
     uint64_t page_bytes;

@@ -34,6 +34,7 @@ static avo_engine *open_engine(avo_model *model, const model_case *given, const 
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
     options.threads = strcmp(device, "cpu") == 0 && getenv("AVO_TEST_CUDA_MODELS") == NULL ? 2 : 0;
+    options.arithmetic = "exact";
     options.kv_type = given->kv;
     options.context_max = options.rope_context = context;
     options.sessions_max = 2;

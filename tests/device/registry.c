@@ -48,7 +48,8 @@ static avo_status open_fake(const device_driver *driver, const device_options *o
     made->operations = &fake_operations;
     made->info.name = parameters != NULL ? parameters : driver->name;
     made->info.kind = driver->kind;
-    made->info.arithmetic = "fast";
+    made->info.arithmetic = "exact";
+    made->info.bits = "fast";
     opened_now++;
     *out = made;
     return AVO_OK;
@@ -217,7 +218,7 @@ static void parameters_belong_to_a_device(void **state) {
 static avo_status open_wordy(const device_driver *driver, const device_options *options,
                              const char *parameters, device **out, avo_error *error) {
     AVO_TRY(open_fake(driver, options, NULL, out, error));
-    (*out)->info.arithmetic = parameters != NULL ? parameters : "eight888";
+    (*out)->info.bits = parameters != NULL ? parameters : "eight888";
     return AVO_OK;
 }
 

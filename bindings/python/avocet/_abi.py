@@ -97,7 +97,8 @@ class EngineOptions(Structure):
                 ("taps", c.POINTER(c.c_uint32)), ("tap_count", c.c_size_t),
                 ("speculate", c.c_char_p), ("draft_tokens", c.c_uint32),
                 ("draft_controller", c.c_char_p), ("draft_model", Handle),
-                ("draft_heads", c.POINTER(Handle)), ("draft_heads_count", c.c_size_t)]
+                ("draft_heads", c.POINTER(Handle)), ("draft_heads_count", c.c_size_t),
+                ("arithmetic", c.c_char_p)]
 
 
 class Plan(Structure):
@@ -111,7 +112,8 @@ class Plan(Structure):
                 ("session_bytes", c.c_uint64), ("streams", c.c_uint32),
                 ("stream_bytes", c.c_uint64),
                 ("device_kind", c.c_char_p), ("arithmetic", c.c_char_p), ("host_memory", c.c_bool),
-                ("host_available_bytes", c.c_uint64), ("draft_bytes", c.c_uint64)]
+                ("host_available_bytes", c.c_uint64), ("draft_bytes", c.c_uint64),
+                ("arithmetic_why", c.c_char_p)]
 
 
 class TelemetryOptions(Structure):

@@ -121,6 +121,8 @@ class Plan:
     device: str
     streams: int
     stream_bytes: int
+    arithmetic: str
+    arithmetic_why: str
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class EngineOptions:
     speculate: Optional[str] = None
     draft_tokens: int = 0
     draft_controller: Optional[str] = None
+    arithmetic: Optional[str] = None
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}

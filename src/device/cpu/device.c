@@ -121,7 +121,8 @@ static avo_status set_up(cpu_device *cpu, const device_driver *driver,
     bool reference = !cpu->choice.backend.panels;
     info->name = driver->name;
     info->kind = driver->kind;
-    info->arithmetic = reference ? "ref" : "fast";
+    info->arithmetic = reference ? "ref" : "exact";
+    info->bits = reference ? "ref" : "fast";
     info->kv_default = cpu->choice.backend.kv_default;
     info->observes = reference;
     info->parallel = info->cpu.threads > 1;

@@ -40,6 +40,8 @@ typedef struct cuda_device {
     device base;
     cuda_port *port;
     cuda_tuning tuning;
+    bool fast; /* matrices of 16-bit floats are computed on tensor cores */
+    char bits[DEVICE_ARITHMETIC_MAX];
 } cuda_device;
 
 static inline cuda_device *cuda_of(device *device) {
@@ -65,6 +67,17 @@ AVO_MUST_USE avo_status cuda_copy_out(cuda_device *cuda, void *to, const uint8_t
 bool cuda_shape_of(quant_type type, exact_shape *shape);
 /* The kernel of products with the type; CUDA_KERNELS: there is none. */
 cuda_kernel cuda_linear_kernel(quant_type type);
+
+/* ---- The fast arithmetic ---- */
+
+/* Whether all matrices of a place are 16-bit floats of one type and k: then they lie in slabs. */
+bool fast_matrices(const weight_view *const *weights, size_t count);
+/* Whether up and gate do, in the same panels. */
+bool fast_paired(const layer_view *layer);
+uint32_t fast_slabs(uint32_t k);
+uint64_t fast_bytes(uint32_t rows, uint32_t k);
+/* Of `rows` rows as an input. */
+uint64_t fast_input_bytes(uint64_t rows, uint64_t k);
 
 /* ---- Weights and adapters ---- */
 
@@ -105,11 +118,14 @@ typedef struct cuda_scratch {
     head_top *top; /* [head_rows] */
     float *tap;    /* [taps][rows][width] */
     uint8_t *input;
+    /* The fast arithmetic's inputs, of any product and of down. */
+    uint8_t *fast_x, *fast_next;
 } cuda_scratch;
 
 /* Inputs of a step: laid out in host memory and copied to the same places on the card. */
 typedef struct cuda_input {
-    size_t hidden, cosine, sine, position, row_pages, tile, pages, logit_row, target;
+    size_t hidden, cosine, sine, position, row_pages, tile, pages, logit_row,
+        target;    /* tile: [rows][2], first row and rows */
     size_t tables; /* of adapters: rewound when it is full */
     size_t bytes;
 } cuda_input;
@@ -152,7 +168,7 @@ static inline cuda_stream *cuda_stream_of(device_stream *stream) {
 }
 
 /* Bytes on the card, and where everything is; memory NULL: sizes alone. False when they wrap. */
-bool cuda_scratch_lay(const stream_shape *shape, uint8_t *memory, cuda_scratch *scratch,
+bool cuda_scratch_lay(const stream_shape *shape, bool fast, uint8_t *memory, cuda_scratch *scratch,
                       cuda_input *input, size_t *bytes);
 AVO_MUST_USE avo_status cuda_start(device_stream *stream, device_work work, const device_step *step,
                                    avo_error *error);

@@ -122,13 +122,20 @@ avo_status cuda_open_with(const device_driver *driver, const device_options *opt
     cuda->base.allocator = options->allocator;
     cuda->port = port;
     cuda->tuning = *tuning;
+    cuda->fast =
+        options->arithmetic != NULL ? strcmp(options->arithmetic, "fast") == 0 : options->floats;
     device_info *info = &cuda->base.info;
     *info = (device_info){.name = driver->name,
                           .kind = driver->kind,
-                          .arithmetic = "fast",
+                          .arithmetic = cuda->fast ? "fast" : "exact",
+                          .bits = "fast",
                           .whole_pages = true,
                           .kv_default = KV_F16,
                           .memory_limit = "free memory of the card"};
+    if (cuda->fast) { /* tensor cores of other generations round in other ways */
+        snprintf(cuda->bits, sizeof(cuda->bits), "tc%u", port->limits.compute % 100000);
+        info->bits = cuda->bits;
+    }
     *out = &cuda->base;
     uint64_t total;
     return cuda_status(port, port->operations->memory_info(port, &info->memory_available, &total),

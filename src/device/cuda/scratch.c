@@ -44,6 +44,7 @@ static void lay_input(const stream_shape *shape, cuda_input *input, layout *own)
     input->tile = lay_offset(own, rows, 2 * sizeof(uint32_t));
     input->logit_row = lay_offset(own, size_max(rows, shape->head_rows), sizeof(uint32_t));
     input->target = lay_offset(own, size_max(rows, shape->head_rows), sizeof(int32_t));
+    input->tile = lay_offset(own, rows, 2 * sizeof(uint32_t));
     input->pages = lay_offset(own, rows * pages, sizeof(uint32_t));
     input->tables = lay_offset(own, table_bytes(shape), 1);
     input->bytes = own->bytes;
@@ -121,7 +122,14 @@ static void lay_head(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->top = lay(own, rows, sizeof(head_top));
 }
 
-bool cuda_scratch_lay(const stream_shape *shape, uint8_t *memory, cuda_scratch *scratch,
+static void lay_fast(const stream_shape *shape, cuda_scratch *scratch, layout *own) {
+    const model_view *model = shape->model;
+    size_t rows = size_max(shape->rows_max, shape->head_rows);
+    scratch->fast_x = lay(own, fast_input_bytes(rows, longest_input(model)), 1);
+    scratch->fast_next = lay(own, fast_input_bytes(rows, model->feed_forward_max), 1);
+}
+
+bool cuda_scratch_lay(const stream_shape *shape, bool fast, uint8_t *memory, cuda_scratch *scratch,
                       cuda_input *input, size_t *bytes) {
     layout own = {.memory = memory, .fits = true};
     scratch->input = memory;
@@ -130,6 +138,8 @@ bool cuda_scratch_lay(const stream_shape *shape, uint8_t *memory, cuda_scratch *
         memory == NULL ? NULL : (float *)(void *)(memory + input->hidden); /* in place */
     lay_rows(shape, scratch, &own);
     lay_head(shape, scratch, &own);
+    if (fast)
+        lay_fast(shape, scratch, &own);
     *bytes = own.bytes;
     return own.fits;
 }

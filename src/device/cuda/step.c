@@ -190,8 +190,9 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
         wide_products(step, site, products, count))
         return;
     bool adapted = step->batch->runs > 0 && site->count > 0;
+    bool fast = fast_computes(step, products, count), add[LINEAR_CALLS];
     unsigned forms = adapted ? adapt_forms(step, site) : 0;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && !fast; i++)
         forms |= form_bit(products[i].linear);
     prepare_site(step, site, forms, views);
     for (size_t i = 0; i < count; i++) {
@@ -203,10 +204,13 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
         one[i].bias = product->linear->bias;
         one[i].out = base[i];
         one[i].out_stride = product->out_stride;
-        one[i].add = product->add && !aside;
+        one[i].add = add[i] = product->add && !aside;
         one[i].add_scale = product->add_scale;
     }
-    step_multiply(step, one, count);
+    if (fast)
+        fast_multiply(step, site, products, base, add, count);
+    else
+        step_multiply(step, one, count);
     for (size_t i = 0; i < count && adapted; i++)
         adapt_product(step, site, (uint32_t)i, &products[i], base[i], views);
 }
@@ -325,10 +329,21 @@ static void attention(cuda_step *step, uint32_t number) {
                              .kv_heads = layer->kv_heads,
                              .window = layer->window,
                              .softcap = layer->attention_softcap};
+    step->half = false;
+    if (fast_attends(step, layer)) {
+        const cuda_product output = {.linear = &layer->output};
+        position_call position = position_of(step, number);
+        bool many, half = step->batch->runs == 0 && fast_computes(step, &output, 1) &&
+                          layer->output.weight.k % FAST_SLAB == 0 &&
+                          fast_in_one(step, step->batch->rows, layer->output.weight.k, &many);
+        fast_attention(step, layer, &position, &call, half ? scratch->fast_x : NULL, half && many);
+        step->half = half;
+        return;
+    }
     if (decode(step, number, &call))
         return;
     positions(step, number);
-    if (tiles_attend(step, number, &call))
+    if (!step->fast_tiles && tiles_attend(step, number, &call))
         return;
     cuda_launch launch = {CUDA_KERNEL_attend, layer->heads,  step->batch->rows, 1,
                           ATTEND_THREADS,     ATTEND_SHARED, CUDA_BEHIND};
@@ -379,12 +394,25 @@ static void attention_output(cuda_step *step, uint32_t number) {
     cuda_site site = {.x = step->scratch->attended,
                       .rows = step->batch->rows,
                       .k = layer->output.weight.k,
+                      .half = step->half ? step->scratch->fast_x : NULL,
                       .layer = number,
                       .count = 1,
                       .matrix = {ADAPTER_OUTPUT}};
     joining with = {&layer->output, &layer->attention_post_norm, &layer->attention_norm,
                     ADAPTER_ATTENTION_POST_NORM, ADAPTER_ATTENTION_NORM};
     join(step, &site, &with);
+}
+
+/* Where down is a product of the fast arithmetic, too, its input is made by up and gate. */
+static void fast_chain_down(cuda_step *step, cuda_site *site, const layer_view *layer) {
+    const weight_view *down = &layer->down.weight;
+    const cuda_product product = {.linear = &layer->down};
+    bool many, in_one = fast_in_one(step, site->rows, site->k, &many);
+    if (!in_one || !fast_in_one(step, site->rows, down->k, &site->next_many) ||
+        !fast_computes(step, &product, 1) || down->type != layer->up.weight.type ||
+        down->k % FAST_SLAB != 0)
+        return;
+    site->next = step->scratch->fast_next;
 }
 
 static void feed_forward(cuda_step *step, uint32_t number) {
@@ -402,14 +430,24 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .matrix = {ADAPTER_UP, ADAPTER_GATE}};
     cuda_product products[] = {{&layer->up, scratch->up, layer->feed_forward, false, 0},
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
-    bool paired = gated && step->tuning->pair > 0 &&
-                  few_products(step, &site, products, 2, &layer->activation);
-    if (!paired)
+    bool fast = gated && step->fast && fast_paired(layer);
+    bool paired = fast ? step->batch->runs == 0
+                       : gated && step->tuning->pair > 0 &&
+                             few_products(step, &site, products, 2, &layer->activation);
+    if (fast) {
+        site.paired = true;
+        site.joined = paired;
+        site.joined_activation = layer->activation;
+        if (paired)
+            fast_chain_down(step, &site, layer);
+    }
+    if (!paired || fast)
         multiply_site(step, &site, products, gated ? 2 : 1);
     cuda_site down = {.x = scratch->up,
                       .gate = gated && !paired ? scratch->gate : NULL,
                       .activated = !paired,
                       .activation = layer->activation,
+                      .half = site.next,
                       .rows = step->batch->rows,
                       .k = layer->down.weight.k,
                       .layer = number,
@@ -575,6 +613,18 @@ static bool write_pages(cuda_step *step, uint32_t *pages, size_t most, uint32_t 
     return true;
 }
 
+/* Rows of one session that the fast arithmetic's attention takes together. */
+static void fast_tiles_write(cuda_step *step, uint32_t *tile) {
+    const batch_view *batch = step->batch;
+    uint32_t most = fast_attend_rows(step->model);
+    for (uint32_t s = 0; s < batch->segments; s++)
+        for (uint32_t i = 0; i < batch->segment[s].rows; i += most) {
+            uint32_t left = batch->segment[s].rows - i;
+            tile[2 * step->tiles] = batch->segment[s].first + i;
+            tile[2 * step->tiles++ + 1] = left < most ? left : most;
+        }
+}
+
 static bool send_batch(cuda_step *step, device_work work) {
     const batch_view *batch = step->batch;
     cuda_stream *stream = step->stream;
@@ -596,7 +646,11 @@ static bool send_batch(cuda_step *step, device_work work) {
     send(step, input->position, batch->rows * sizeof(uint32_t));
     send(step, input->row_pages, batch->rows * sizeof(uint32_t));
     send(step, input->pages, pages * sizeof(uint32_t));
-    step->tiles = tiles_write(step, (uint32_t *)(void *)(host + input->tile));
+    step->fast_tiles = step->fast && fast_attends(step, &step->model->layer[0]);
+    if (step->fast_tiles)
+        fast_tiles_write(step, (uint32_t *)(void *)(host + input->tile));
+    else
+        step->tiles = tiles_write(step, (uint32_t *)(void *)(host + input->tile));
     send(step, input->tile, step->tiles * 2 * sizeof(uint32_t));
     return true;
 }
@@ -646,7 +700,8 @@ avo_status cuda_start(device_stream *base, device_work work, const device_step *
                       .batch = given->batch,
                       .kv = given->kv,
                       .scratch = &stream->scratch,
-                      .tuning = &cuda_of(base->device)->tuning};
+                      .tuning = &cuda_of(base->device)->tuning,
+                      .fast = cuda_of(base->device)->fast};
     stream->tables_used = 0;
     if (work == DEVICE_FORWARD)
         measure_batch(&step);

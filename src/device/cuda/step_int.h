@@ -17,6 +17,9 @@ typedef struct cuda_step {
     uint32_t pages;   /* of a split */
     uint32_t tiles;   /* of attention of many rows */
     bool alone;       /* no two rows are of one session */
+    bool fast;        /* matrices of 16-bit floats lie in slabs, for tensor cores */
+    bool fast_tiles;  /* tiles are those of the fast arithmetic's attention */
+    bool half;        /* attention has made the output's input */
     bool follows;     /* the last thing in the queue is a kernel of this step */
     cu_result result; /* of the first call that failed: all behind it are left out */
 } cuda_step;
@@ -36,6 +39,14 @@ typedef struct cuda_site {
     const float *gate;
     uint32_t count; /* matrices that adapters may change */
     adapter_matrix matrix[ADAPTER_INPUT_MATRICES];
+    /* The fast arithmetic: products are up and gate, whose outputs `joined` makes
+     * activation(gate) · up; the input is there already, as 16-bit numbers; the outputs become the
+     * next product's input (NULL: floats). */
+    bool paired, joined;
+    activation_kind joined_activation;
+    const uint8_t *half;
+    uint8_t *next;
+    bool next_many;
 } cuda_site;
 
 typedef struct cuda_product {
@@ -93,6 +104,26 @@ bool wide_products(cuda_step *step, const cuda_site *site, const cuda_product *p
 uint32_t tiles_write(cuda_step *step, uint32_t *tile);
 /* False: not with these; nothing was launched. */
 bool tiles_attend(cuda_step *step, uint32_t number, const attend_rows_call *call);
+
+/* ---- The fast arithmetic ---- */
+
+/* Whether the products are its own. */
+bool fast_computes(const cuda_step *step, const cuda_product *products, size_t count);
+/* In one launch, and with an input for many rows; false: a few rows at a time. */
+bool fast_in_one(const cuda_step *step, uint32_t rows, uint32_t k, bool *many);
+/* The norm or activation of the place, and its products; product i goes to base[i], where `add[i]`
+ * adds it to what is there. */
+void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                   float *const *base, const bool *add, size_t count);
+
+/* Whether attention of the layer is the fast arithmetic's. */
+bool fast_attends(const cuda_step *step, const layer_view *layer);
+/* Rows that a block of its attention of many rows takes, at most. */
+uint32_t fast_attend_rows(const model_view *model);
+/* Behind queries, keys and values: `position` and `attend` as the exact kernels have them. What it
+ * gives is the output's input already where `next` is not NULL. */
+void fast_attention(cuda_step *step, const layer_view *layer, const position_call *position,
+                    const attend_rows_call *attend, uint8_t *next, bool next_many);
 
 /* ---- Adapters ---- */
 

@@ -21,7 +21,8 @@ static bool stream_bytes(const device *device, const stream_shape *shape, uint64
     cuda_scratch scratch;
     cuda_input input;
     size_t size;
-    return cuda_scratch_lay(shape, NULL, &scratch, &input, &size) &&
+    bool fast = ((const cuda_device *)(const void *)device)->fast;
+    return cuda_scratch_lay(shape, fast, NULL, &scratch, &input, &size) &&
            device_memory_round(device, size, bytes);
 }
 
@@ -103,7 +104,8 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
     cuda_scratch sizes;
     stream->chunks = (base->vocabulary + HEAD_CHUNK_K - 1) / HEAD_CHUNK_K;
     size_t output = shape->head_rows * (sizeof(head_top) + stream->chunks * sizeof(head_sum));
-    if (!cuda_scratch_lay(shape, NULL, &sizes, &stream->input, &stream->memory_bytes))
+    bool fast = cuda_of(base->device)->fast;
+    if (!cuda_scratch_lay(shape, fast, NULL, &sizes, &stream->input, &stream->memory_bytes))
         return too_large(shape, error);
     /* Steps of many rows share out embeddings and angles; with few the caller's thread does them.
      */
@@ -122,7 +124,7 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
                         port->operations->host_take(port, size_max(output, 64),
                                                     (void **)(void *)&stream->host_output),
                         "taking pinned memory", error));
-    (void)cuda_scratch_lay(shape, stream->memory, &stream->scratch, &stream->input,
+    (void)cuda_scratch_lay(shape, fast, stream->memory, &stream->scratch, &stream->input,
                            &stream->memory_bytes);
     /* Counters of attention begin at zero, and are left so. */
     cu_result result = port->operations->zero(

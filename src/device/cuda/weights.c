@@ -20,6 +20,8 @@ typedef struct upload_walk {
     size_t bytes, total;
     uint8_t *stage; /* panels that were repacked */
     size_t stage_bytes;
+    bool fast;
+    uint8_t *pack_stage; /* of the card: panels that become slabs */
     avo_error *error;
 } upload_walk;
 
@@ -70,6 +72,62 @@ static avo_status copy_panels(upload_walk *walk, const weight_view *from, quant_
     return AVO_OK;
 }
 
+/* Where a matrix goes in slabs. */
+typedef struct slab_place {
+    uint8_t *to;
+    bool paired;
+    uint32_t half;
+} slab_place;
+
+/* Panels that lie on the card into slabs. */
+static avo_status pack_panels(upload_walk *walk, const weight_view *weight, const slab_place *place,
+                              size_t panel_bytes, size_t first, size_t count) {
+    cuda_port *port = walk->cuda->port;
+    fast_pack_call call = {.from = walk->pack_stage,
+                           .panel_bytes = panel_bytes,
+                           .to = place->to,
+                           .first = (uint32_t)first,
+                           .k = weight->k,
+                           .slabs = fast_slabs(weight->k),
+                           .paired = place->paired,
+                           .half = place->half};
+    cuda_launch launch = {CUDA_KERNEL_fast_pack, (uint32_t)count, 1, 1, 256, 0, CUDA_BEHIND};
+    cu_result result = port->operations->launch(port, &launch, &call);
+    if (result == 0)
+        result = port->operations->wait(port, CUDA_QUEUE_STEPS);
+    return cuda_status(port, result, "laying out weights", walk->error);
+}
+
+/* The matrix in the layout of the fast arithmetic. */
+static avo_status walk_slabs(upload_walk *walk, weight_view *weight, const slab_place *place) {
+    uint64_t panel_bytes;
+    bool repacked = weight->layout != QUANT_LAYOUT_PANELS;
+    if (!weight_panel_bytes(weight->type, weight->k, &panel_bytes))
+        return status_fail(walk->error, AVO_ERROR_LIMIT, "%s: the weights are too large",
+                           walk->source->path);
+    if (walk->plan != NULL)
+        weights_plan_count(walk->plan, weight, weight->type, true,
+                           fast_bytes(weight->rows, weight->k));
+    if (walk->stage_bytes < panel_bytes && walk->memory == NULL)
+        walk->stage_bytes = (size_t)panel_bytes;
+    if (walk->memory == NULL)
+        return AVO_OK;
+    size_t panels = weight_panels(weight), each = walk->stage_bytes / panel_bytes;
+    for (size_t first = 0; first < panels; first += each) {
+        size_t count = size_min(panels - first, each);
+        const uint8_t *from = repacked ? walk->stage : weight->data + first * panel_bytes;
+        for (size_t i = 0; i < count && repacked; i++)
+            weight_repack_panel(weight, first + i, weight->type, walk->stage + i * panel_bytes);
+        AVO_TRY(cuda_copy_in(walk->cuda, walk->pack_stage, from, count * panel_bytes, walk->error));
+        AVO_TRY(pack_panels(walk, weight, place, panel_bytes, first, count));
+        AVO_TRY(report(walk));
+    }
+    weight->layout = QUANT_LAYOUT_PANELS;
+    weight->row_first = weight->rows_whole = 0;
+    weight->data = place->to;
+    return AVO_OK;
+}
+
 static avo_status walk_weight(upload_walk *walk, weight_view *weight) {
     uint64_t panel_bytes, bytes;
     uint8_t *to;
@@ -107,18 +165,55 @@ static avo_status walk_linear(upload_walk *walk, linear_view *linear) {
     return walk_floats(walk, &linear->bias, linear->weight.rows);
 }
 
+/* Matrices of a place in the model; `paired`: up and gate, in the same panels. */
+static avo_status walk_site(upload_walk *walk, linear_view *const *linears, size_t count,
+                            bool paired) {
+    const weight_view *weights[3];
+    for (size_t i = 0; i < count; i++)
+        weights[i] = &linears[i]->weight;
+    bool fast = walk->fast && (paired || fast_matrices(weights, count));
+    slab_place place = {.paired = paired};
+    for (size_t i = 0; i < count; i++) {
+        weight_view *weight = &linears[i]->weight;
+        if (fast && (i == 0 || !paired)) {
+            uint64_t bytes = fast_bytes(weight->rows, weight->k) * (paired ? 2 : 1);
+            if (bytes > SIZE_MAX)
+                return status_fail(walk->error, AVO_ERROR_LIMIT, "%s: the weights are too large",
+                                   walk->source->path);
+            AVO_TRY(walk_place(walk, (size_t)bytes, &place.to));
+        }
+        place.half = paired ? (uint32_t)i : 0;
+        if (fast)
+            AVO_TRY(walk_slabs(walk, weight, &place));
+        else
+            AVO_TRY(walk_weight(walk, weight));
+        AVO_TRY(walk_floats(walk, &linears[i]->bias, weight->rows));
+    }
+    return AVO_OK;
+}
+
 static avo_status walk_norm(upload_walk *walk, norm_view *norm, size_t width) {
     AVO_TRY(walk_floats(walk, &norm->weight, width));
     return walk_floats(walk, &norm->bias, width);
 }
 
 static avo_status walk_layer(upload_walk *walk, layer_view *layer, uint32_t width) {
-    linear_view *linears[] = {&layer->query, &layer->key, &layer->value, &layer->output,
-                              &layer->gate,  &layer->up,  &layer->down};
+    linear_view *attention[] = {&layer->query, &layer->key, &layer->value};
+    linear_view *output[] = {&layer->output}, *down[] = {&layer->down};
+    linear_view *feed_forward[] = {&layer->up, &layer->gate};
     norm_view *norms[] = {&layer->attention_norm, &layer->attention_post_norm,
                           &layer->feed_forward_norm, &layer->feed_forward_post_norm};
-    for (size_t i = 0; i < sizeof(linears) / sizeof(linears[0]); i++)
-        AVO_TRY(walk_linear(walk, linears[i]));
+    AVO_TRY(walk_site(walk, attention, 3, false));
+    AVO_TRY(walk_site(walk, output, 1, false));
+    bool paired = walk->fast && fast_paired(layer);
+    if (paired || layer->gate.weight.data == NULL) {
+        AVO_TRY(walk_site(walk, feed_forward, layer->gate.weight.data == NULL ? 1 : 2, paired));
+    } else {
+        /* of two types: exactly, both */
+        AVO_TRY(walk_linear(walk, &layer->gate));
+        AVO_TRY(walk_linear(walk, &layer->up));
+    }
+    AVO_TRY(walk_site(walk, down, 1, false));
     for (size_t i = 0; i < sizeof(norms) / sizeof(norms[0]); i++)
         AVO_TRY(walk_norm(walk, norms[i], width));
     AVO_TRY(walk_norm(walk, &layer->query_norm, layer->head_size));
@@ -132,9 +227,10 @@ static avo_status walk_model(upload_walk *walk, model_view *view, layer_view *la
         layer_view layer = view->layer[i];
         AVO_TRY(walk_layer(walk, layers == NULL ? &layer : &layers[i], view->width));
     }
+    linear_view *project[] = {&view->head_project}, *head[] = {&view->head};
     AVO_TRY(walk_norm(walk, &view->final_norm, view->width));
-    AVO_TRY(walk_linear(walk, &view->head_project));
-    return walk_linear(walk, &view->head);
+    AVO_TRY(walk_site(walk, project, 1, false));
+    return walk_site(walk, head, 1, false);
 }
 
 /* ---- The plan ---- */
@@ -151,11 +247,14 @@ static avo_status check_first_layer(const device *device, const weights_source *
     return AVO_OK;
 }
 
-static avo_status count_bytes(const weights_source *source, weights_plan *plan, upload_walk *walk,
-                              avo_error *error) {
+static avo_status count_bytes(const device *device, const weights_source *source,
+                              weights_plan *plan, upload_walk *walk, avo_error *error) {
     model_view view = *source->model;
-    *walk =
-        (upload_walk){.source = source, .plan = plan, .stage_bytes = STAGE_BYTES, .error = error};
+    *walk = (upload_walk){.source = source,
+                          .plan = plan,
+                          .stage_bytes = STAGE_BYTES,
+                          .fast = ((const cuda_device *)(const void *)device)->fast,
+                          .error = error};
     return walk_model(walk, &view, NULL);
 }
 
@@ -164,7 +263,7 @@ avo_status cuda_weights_plan(const device *device, const weights_source *source,
     upload_walk walk;
     uint64_t rounded, mapped = 0, bytes;
     AVO_TRY(check_first_layer(device, source, error));
-    AVO_TRY(count_bytes(source, plan, &walk, error));
+    AVO_TRY(count_bytes(device, source, plan, &walk, error));
     if (!device_memory_round(device, walk.bytes, &rounded))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: the weights are too large", source->path);
     const weight_view *kept[] = {&source->model->embedding, &source->model->position_embedding,
@@ -200,7 +299,7 @@ static avo_status fill(cuda_weights *weights, const weights_source *source, avo_
     cuda_device *cuda = cuda_of(weights->base.device);
     const avo_allocator *allocator = cuda->base.allocator;
     upload_walk walk;
-    AVO_TRY(count_bytes(source, NULL, &walk, error));
+    AVO_TRY(count_bytes(weights->base.device, source, NULL, &walk, error));
     AVO_TRY(cuda_status(
         cuda->port,
         cuda->port->operations->take(cuda->port, size_max(walk.bytes, ALIGNMENT), &weights->memory),
@@ -212,7 +311,16 @@ static avo_status fill(cuda_weights *weights, const weights_source *source, avo_
     walk.stage = allocator_take(allocator, walk.stage_bytes);
     if (walk.stage == NULL)
         return status_no_memory(error, "panels on their way to the card", walk.stage_bytes);
-    avo_status status = upload_all(weights, source, &walk, error);
+    avo_status status = AVO_OK;
+    if (walk.fast)
+        status = cuda_status(
+            cuda->port,
+            cuda->port->operations->take(cuda->port, walk.stage_bytes, &walk.pack_stage),
+            "taking memory for panels", error);
+    if (status == AVO_OK)
+        status = upload_all(weights, source, &walk, error);
+    if (walk.pack_stage != NULL)
+        cuda->port->operations->give(cuda->port, walk.pack_stage);
     allocator_give(allocator, walk.stage, walk.stage_bytes);
     return status;
 }

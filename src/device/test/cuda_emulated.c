@@ -7,6 +7,8 @@
 #include "device/cuda/kernels/attend_int8.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
+#include "device/cuda/kernels/fast_attend.h"
+#include "device/cuda/kernels/fast_tile.h"
 #include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
@@ -29,7 +31,7 @@
 #define MEMORY_MIB      1024
 
 typedef struct emulated_wish {
-    uint64_t fail, lost, code, memory, processors;
+    uint64_t fail, lost, code, memory, processors, groups;
     cuda_tuning tuning;
 } emulated_wish;
 
@@ -357,7 +359,8 @@ static bool read_wish(const char *text, size_t length, emulated_wish *wish) {
                    {"lost=", &wish->lost},
                    {"code=", &wish->code},
                    {"memory=", &wish->memory},
-                   {"processors=", &wish->processors}};
+                   {"processors=", &wish->processors},
+                   {"groups=", &wish->groups}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length > name && strncmp(text, numbers[i].name, name) == 0) {
@@ -373,13 +376,14 @@ static avo_status read_wishes(const char *parameters, emulated_wish *wish, avo_e
     *wish = (emulated_wish){.code = CODE_FAILED,
                             .memory = MEMORY_MIB,
                             .processors = MULTIPROCESSORS,
+                            .groups = 1,
                             .tuning = cuda_tuning_usual()};
     for (const char *at = parameters; at != NULL && *at != '\0';) {
         size_t length = strcspn(at, ",:");
         if (!read_wish(at, length, wish))
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "device 'cuda-emulated:%.*s': must be fail=, lost=, code=, memory= "
-                               "or processors= and a number",
+                               "device 'cuda-emulated:%.*s': must be fail=, lost=, code=, memory=, "
+                               "processors= or groups= and a number",
                                (int)(length < 40 ? length : 40), at);
         at += length + (at[length] != '\0');
     }
@@ -405,7 +409,10 @@ static avo_status open_port(const avo_allocator *allocator, const emulated_wish 
         own->note[i].next = &own->note[i + 1];
     own->free_note = own->note;
     own->base.operations = &operations;
-    own->base.limits = (cuda_limits){(uint32_t)wish->processors, SHARED_BYTES, true, true};
+    own->base.limits = (cuda_limits){.multiprocessors = (uint32_t)wish->processors,
+                                     .shared = SHARED_BYTES,
+                                     .early = true,
+                                     .groups = wish->groups != 0};
     own->allocator = allocator;
     own->wish = *wish;
     wall_init(&own->wall);

@@ -33,6 +33,17 @@
     X(head_merge, head_call, 512, 1, false)                                                        \
     X(gain, gain_call, 512, 1, false)                                                              \
     X(offset, offset_call, 512, 1, false)                                                          \
+    X(fast_pack, fast_pack_call, 256, 1, false)                                                    \
+    X(fast_prepare, fast_prepare_call, 256, 1, true)                                               \
+    X(fast_position, position_call, 256, 1, true)                                                  \
+    X(fast_decode, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
+    X(fast_attend, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
+    X(fast_few, fast_call, FAST_THREADS, 1, true)                                                  \
+    X(fast_tile16, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_tile32, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_tile64, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_tile128, fast_call, FAST_TILE_THREADS, 1, true)                                         \
+    X(fast_tile256, fast_call, FAST_TILE_THREADS, 1, true)                                         \
     X(read, read_call, 512, 1, false)
 
 typedef enum cuda_kernel {
@@ -62,6 +73,8 @@ typedef struct norm_call {
     const float *weight, *bias;
     const row_norms *rows; /* [rows] or NULL */
 } norm_call;
+
+#include "device/cuda/kernels/fast_calls.h"
 
 #define CALL_FLOAT 0 /* as product_form */
 #define CALL_A8    1
@@ -287,6 +300,28 @@ typedef struct decode_call {
     uint32_t splits;
     uint32_t pages; /* of a split, at most */
 } decode_call;
+
+/* The fast arithmetic's, for pages of 16-bit floats. `splits` of fast_decode: 1, or spans of 256
+ * positions that have blocks of their own; `tile` of fast_attend: [tiles][first row, rows]. */
+#define FAST_ATTEND_THREADS 128
+#define FAST_ATTEND_PAIRS   64 /* of row and head, of a block */
+/* Bytes of shared memory: keys and values of four blocks, states and a total of 16 heads; keys and
+ * values of two blocks, and totals of 64. */
+#define FAST_DECODE_SHARED(size) (1024 * (size) + 11 * 64 + 64 * (size))
+#define FAST_ATTEND_SHARED(size) (512 * (size) + 256 * (size))
+typedef struct fast_attend_call {
+    kv_call kv;
+    const uint8_t *query; /* [rows][heads][head_size], 16-bit */
+    float *out;           /* as attend_rows_call */
+    uint8_t *next;        /* the output's input; NULL: `out` */
+    uint32_t next_many, next_brain;
+    uint32_t rows, heads, kv_heads, window;
+    float softcap;
+    float *part;       /* as decode_call */
+    uint32_t *arrived; /* the same */
+    uint32_t splits, tiles;
+    const uint32_t *tile;
+} fast_attend_call;
 
 /* ---- The head ---- */
 

@@ -5,6 +5,8 @@
 #include "device/cuda/kernels/attend_int8.h"
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
+#include "device/cuda/kernels/fast_attend.h"
+#include "device/cuda/kernels/fast_tile.h"
 #include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"

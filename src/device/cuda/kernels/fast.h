@@ -1,0 +1,475 @@
+/* The fast arithmetic: products of 16-bit weights on tensor cores. An output is one chain over k in
+ * steps of 16, from zero, in ascending order: each step is one instruction that adds up 16 products
+ * and what there was. Both kernels here, for few rows and for many, issue the same steps, so that a
+ * row's bits depend neither on the other rows nor on how many they are. Layouts: fast_calls.h.
+ *
+ * fast_few: at most 16 rows. A block of eight warps for each multiprocessor takes a share of all
+ * panels; a warp has a panel's whole chain and copies its weights in bulk into a ring of its own,
+ * which is full before the kernel in front has ended. */
+#ifndef AVO_DEVICE_CUDA_KERNELS_FAST_H
+#define AVO_DEVICE_CUDA_KERNELS_FAST_H
+
+#include "device/cuda/kernels/calls.h"
+#include "device/cuda/kernels/fast_card.h"
+#include "device/cuda/kernels/input.h"
+#include "device/exact/math.h"
+
+/* ---- 16-bit numbers ---- */
+
+/* f16 ends at ±65504 instead of infinity. */
+EXACT_INLINE uint16_t fast_number(float x, bool brain) {
+    if (brain)
+        return exact_to_brain(x);
+    x = x > 65504.0f ? 65504.0f : x;
+    x = x < -65504.0f ? -65504.0f : x;
+    return exact_to_half(x);
+}
+
+/* ---- Where a number of the input lies, in bytes ---- */
+
+EXACT_INLINE uint64_t fast_few_place(uint32_t rows, uint32_t row, uint32_t k) {
+    /* a lane's eight numbers: of two steps the pairs 2t, 2t + 1 and 2t + 8, 2t + 9 */
+    uint32_t t = k / 2 % 4, pair = k / 16 % 2 * 2 + k / 8 % 2;
+    return ((uint64_t)(k / 32) * rows + row) * 64 + t * 16 + pair * 4 + k % 2 * 2;
+}
+
+EXACT_INLINE uint64_t fast_many_place(uint32_t groups, uint32_t row, uint32_t k) {
+    return ((uint64_t)(k / 64) * groups + row / 8) * 1024 + k / 8 % 8 * 128 + row % 8 * 16 +
+           k % 8 * 2;
+}
+
+EXACT_INLINE uint64_t fast_place(bool many, uint32_t rows, uint32_t row, uint32_t k) {
+    return many ? fast_many_place((rows + 7) / 8, row, k) : fast_few_place(rows, row, k);
+}
+
+/* ---- Weights on their way in ---- */
+
+EXACT_INLINE void fast_pack_panel(const fast_pack_call *call, const kernel_place *at) {
+    const uint8_t *from = call->from + at->x * call->panel_bytes;
+    uint32_t panel = call->first + at->x, pairs = call->slabs * (FAST_SLAB / 2);
+    for (uint32_t i = at->thread; i < pairs * FAST_PANEL; i += at->threads) {
+        uint32_t output = i % FAST_PANEL, k = i / FAST_PANEL * 2;
+        uint32_t half = output / 8, to_panel = panel, word = 0;
+        if (call->paired) {
+            to_panel = 2 * panel + half;
+            half = call->half;
+        }
+        if (k < call->k)
+            word = exact_load_word(from + (uint64_t)(k / 2) * EXACT_LINE + 4 * output);
+        if (k + 1 == call->k)
+            word &= 0xffffu;
+        *(uint32_t *)(void *)(call->to +
+                              ((uint64_t)to_panel * call->slabs + k / FAST_SLAB) *
+                                  FAST_SLAB_BYTES +
+                              half * 1024 + k / 8 % 8 * 128 + output % 8 * 16 + k % 8 * 2) = word;
+    }
+}
+
+EXACT_INLINE void kernel_fast_pack(const fast_pack_call *call, kernel_place *at) {
+    CUDA_EACH(at, fast_pack_panel(call, at));
+}
+
+/* ---- Inputs ---- */
+
+/* Sums of the block's warps: shared memory has one for each, of numbers and then of squares. */
+EXACT_INLINE void fast_norm_sums(const fast_prepare_call *call, const kernel_place *at,
+                                 const float *x, bool squares, float mean) {
+    float sum[OWN_LANES], other[OWN_LANES];
+    EACH_LANE(at, own) {
+        float s = 0.0f;
+#ifdef __CUDA_ARCH__
+#pragma unroll 8
+#endif
+        for (uint32_t i = warp_of(at) * WARP + lane; i < call->k; i += at->threads) {
+            float y = load_fresh(x + i) - mean;
+            s = squares ? fmaf(y, y, s) : s + y;
+        }
+        sum[own] = s;
+    }
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t mask = WARP / 2; mask > 0; mask /= 2) {
+        exchange_floats(sum, mask, other);
+        EACH_LANE(at, own) {
+            sum[own] += other[own];
+        }
+    }
+    EACH_LANE(at, own) if (lane == 0) at->shared[(squares ? FAST_WARPS : 0) + warp_of(at)] =
+        sum[own];
+}
+
+EXACT_INLINE float fast_norm_sum(const float *warps) {
+    float sum = warps[0];
+    for (uint32_t i = 1; i < FAST_WARPS; i++)
+        sum += warps[i];
+    return sum;
+}
+
+EXACT_INLINE float fast_input_number(const fast_prepare_call *call, uint32_t row, const float *x,
+                                     const float *gate, uint32_t i, float mean, float scale) {
+    if (i >= call->k)
+        return 0.0f;
+    float y = load_fresh(x + i);
+    if (call->norm.kind != CALL_NORM_NONE)
+        y = norm_apply(&call->norm, row, i, y, mean, scale);
+    if (call->activated)
+        y = gate != NULL ? input_activation(call->activation, load_fresh(gate + i)) * y
+                         : input_activation(call->activation, y);
+    return y;
+}
+
+EXACT_INLINE void fast_prepare_row(const fast_prepare_call *call, const kernel_place *at,
+                                   const float *x, const float *gate, float mean) {
+    float scale = 0.0f;
+    if (call->norm.kind != CALL_NORM_NONE)
+        scale = 1.0f / sqrtf(fast_norm_sum(at->shared + FAST_WARPS) / (float)call->k +
+                             call->norm.epsilon);
+    for (uint32_t k = 2 * at->thread; k < call->slabs * FAST_SLAB; k += 2 * at->threads) {
+        float low = fast_input_number(call, at->x, x, gate, k, mean, scale);
+        float high = fast_input_number(call, at->x, x, gate, k + 1, mean, scale);
+        *(uint32_t *)(void *)(call->out + fast_place(call->many, call->rows, at->x, k)) =
+            fast_number(low, call->brain) | (uint32_t)fast_number(high, call->brain) << 16;
+    }
+}
+
+EXACT_INLINE void kernel_fast_prepare(const fast_prepare_call *call, kernel_place *at) {
+    place_let_next();
+    place_wait();
+    uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
+    const float *x = call->x + row * call->stride;
+    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
+    float mean = 0.0f;
+    if (call->norm.kind == CALL_NORM_LAYER) {
+        CUDA_WARPS(at, fast_norm_sums(call, at, x, false, 0.0f));
+        mean = fast_norm_sum(at->shared) / (float)call->k;
+    }
+    if (call->norm.kind != CALL_NORM_NONE)
+        CUDA_WARPS(at, fast_norm_sums(call, at, x, true, mean));
+    CUDA_EACH(at, fast_prepare_row(call, at, x, gate, mean));
+}
+
+/* ---- Outputs ---- */
+
+EXACT_INLINE void fast_give(const fast_output *to, uint32_t row, uint32_t output, float y) {
+    if (to->out == NULL)
+        return;
+    float *out = to->out + (uint64_t)row * to->stride + output;
+    *out = to->add ? fmaf(y, to->add_scale, load_fresh(out)) : y;
+}
+
+EXACT_INLINE float fast_biased(const fast_output *to, uint32_t output, float y) {
+    return to->bias != NULL ? y + to->bias[output] : y;
+}
+
+/* One of a matrix that is not paired. */
+EXACT_INLINE void fast_one(const fast_call *call, uint32_t matrix, uint32_t output, uint32_t row,
+                           float y) {
+    const fast_matrix *one = &call->one[matrix];
+    if (output < one->outputs && row < call->rows)
+        fast_give(&one->to, row, output, fast_biased(&one->to, output, y));
+}
+
+/* Of up and gate; as the next product's input: 0 where it has none. */
+EXACT_INLINE uint16_t fast_pair(const fast_call *call, uint32_t output, uint32_t row, float up,
+                                float gate) {
+    const fast_matrix *one = &call->one[0];
+    if (output >= one->outputs)
+        return 0;
+    up = fast_biased(&one->to, output, up);
+    gate = fast_biased(&call->gate, output, gate);
+    if (call->activated)
+        up = input_activation(call->activation, gate) * up;
+    fast_give(&one->to, row, output, up);
+    fast_give(&call->gate, row, output, gate);
+    return call->next == NULL ? 0 : fast_number(up, call->brain);
+}
+
+/* All of a panel, which has eight of up and then eight of gate. */
+EXACT_INLINE void fast_pairs(const fast_call *call, uint32_t panel, uint32_t row, const float *y) {
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (uint32_t i = 0; i < 8; i += 2) {
+        uint32_t word = fast_pair(call, panel * 8 + i, row, y[i], y[8 + i]);
+        word |= (uint32_t)fast_pair(call, panel * 8 + i + 1, row, y[i + 1], y[9 + i]) << 16;
+        if (call->next != NULL)
+            *(uint32_t *)(void *)(call->next + fast_place(call->next_many, call->rows, row,
+                                                          panel * 8 + i)) = word;
+    }
+}
+
+/* Outputs number `inside` and, eight further, `second` of a panel. */
+EXACT_INLINE void fast_store(const fast_call *call, uint32_t matrix, uint32_t panel,
+                             uint32_t inside, uint32_t row, float first, float second) {
+    if (!call->paired) {
+        fast_one(call, matrix, panel * FAST_PANEL + inside, row, first);
+        fast_one(call, matrix, panel * FAST_PANEL + inside + 8, row, second);
+    } else if (row < call->rows) {
+        uint32_t output = panel * 8 + inside;
+        uint16_t number = fast_pair(call, output, row, first, second);
+        if (call->next != NULL && output < call->one[0].outputs)
+            *(uint16_t *)(void *)(call->next +
+                                  fast_place(call->next_many, call->rows, row, output)) = number;
+    }
+}
+
+/* Which matrix, and the panel in it. */
+EXACT_INLINE uint32_t fast_matrix_of(const fast_call *call, uint32_t *panel) {
+    uint32_t i = 0;
+    while (i + 1 < call->matrices && *panel >= call->one[i].panels)
+        *panel -= call->one[i++].panels;
+    return i;
+}
+
+/* ---- Few rows ---- */
+
+typedef struct fast_few_part {
+    uint32_t first, end;      /* panels of the block */
+    uint32_t pieces, bytes;   /* of a panel */
+    uint32_t ring_at, ring_bytes;
+} fast_few_part;
+
+EXACT_INLINE void fast_few_open(const fast_call *call, const kernel_place *at,
+                                fast_few_part *part) {
+    part->first = (uint32_t)((uint64_t)call->panels * at->x / at->blocks);
+    part->end = (uint32_t)((uint64_t)call->panels * (at->x + 1) / at->blocks);
+    part->bytes = call->slabs * FAST_SLAB_BYTES;
+    part->pieces = (part->bytes + FAST_PIECE_BYTES - 1) / FAST_PIECE_BYTES;
+}
+
+#ifdef CARD_BULK
+
+/* Where a warp is in its panels. */
+typedef struct fast_walk {
+    uint32_t panel, piece, stage, parity;
+} fast_walk;
+
+EXACT_INLINE void fast_next(const fast_call *call, const fast_few_part *part, fast_walk *walk) {
+    if (++walk->piece == part->pieces) {
+        walk->piece = 0;
+        walk->panel += call->workers;
+    }
+    if (++walk->stage == call->depth) {
+        walk->stage = 0;
+        walk->parity ^= 1;
+    }
+}
+
+EXACT_INLINE uint32_t fast_piece(const fast_few_part *part, uint32_t piece) {
+    uint32_t left = part->bytes - piece * FAST_PIECE_BYTES;
+    return left < FAST_PIECE_BYTES ? left : FAST_PIECE_BYTES;
+}
+
+/* By one lane. */
+EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, const fast_walk *walk,
+                             uint8_t *ring, uint64_t *bars) {
+    uint32_t inside = walk->panel, matrix = fast_matrix_of(call, &inside);
+    const uint8_t *from = call->one[matrix].data + (uint64_t)inside * part->bytes +
+                          (uint64_t)walk->piece * FAST_PIECE_BYTES;
+    uint32_t bytes = fast_piece(part, walk->piece);
+    bar_expect(&bars[walk->stage], bytes);
+    bulk_copy(ring + walk->stage * FAST_PIECE_BYTES, from, bytes, &bars[walk->stage]);
+}
+
+/* The steps of `slabs` (1 or 2) slabs in `from`; `x` is the lane's, of these k. */
+template <uint32_t tiles, bool brain, uint32_t slabs>
+EXACT_INLINE void fast_steps(const fast_call *call, uint32_t from, const uint8_t *x, uint32_t lane,
+                             float (*d)[4]) {
+    uint32_t a[slabs * 4][4];
+    uint4 b[tiles][slabs * 2];
+    uint32_t row = lane / 4;
+#pragma unroll
+    for (uint32_t i = 0; i < slabs * 4; i++)
+        matrix_load(from + i / 4 * FAST_SLAB_BYTES + i % 4 * 256, a[i]);
+#pragma unroll
+    for (uint32_t tile = 0; tile < tiles; tile++)
+#pragma unroll
+        for (uint32_t i = 0; i < slabs * 2; i++) {
+            b[tile][i] = make_uint4(0, 0, 0, 0);
+            if (tile * 8 + row < call->rows)
+                b[tile][i] = *(const uint4 *)(x + (i * call->rows + tile * 8) * 64);
+        }
+#pragma unroll
+    for (uint32_t i = 0; i < slabs * 4; i++)
+#pragma unroll
+        for (uint32_t tile = 0; tile < tiles; tile++) {
+            const uint4 *own = &b[tile][i / 2];
+            matrix_multiply<brain>(d[tile], a[i], i % 2 == 0 ? own->x : own->z,
+                                   i % 2 == 0 ? own->y : own->w);
+        }
+}
+
+template <uint32_t tiles, bool brain>
+static __device__ void fast_few_block(const fast_call *call, const kernel_place *at) {
+    fast_few_part part;
+    fast_few_open(call, at, &part);
+    uint32_t warp = at->thread / 32, lane = at->thread % 32;
+    uint64_t *bars = (uint64_t *)(void *)at->shared + warp * call->depth;
+    uint64_t *input_bar = (uint64_t *)(void *)at->shared + FAST_WARPS * call->depth;
+    uint32_t x_bytes = call->slabs * FAST_SLAB * 2 * call->rows;
+    uint8_t *x = (uint8_t *)at->shared + (FAST_WARPS * call->depth + 16) / 16 * 128;
+    uint8_t *ring = x + (x_bytes + 127) / 128 * 128 +
+                    (size_t)warp * call->depth * FAST_PIECE_BYTES;
+    fast_walk own = {part.first + warp, 0, 0, 0}, ahead = own;
+    bool works = warp < call->workers && own.panel < part.end;
+    if (lane == 0) {
+        for (uint32_t i = 0; i < call->depth && works; i++)
+            bar_open(&bars[i], 1);
+        if (warp == 0)
+            bar_open(input_bar, 1);
+        bars_ready();
+        for (uint32_t i = 0; i < call->depth && works && ahead.panel < part.end; i++) {
+            fast_fetch(call, &part, &ahead, ring, bars);
+            fast_next(call, &part, &ahead);
+        }
+    }
+    place_let_next();
+    __syncthreads();
+    place_wait();
+    if (at->thread == 0) {
+        bar_expect(input_bar, x_bytes);
+        for (uint32_t done = 0; done < x_bytes; done += 16384)
+            bulk_copy(x + done, call->x + done,
+                      x_bytes - done < 16384 ? x_bytes - done : 16384, input_bar);
+    }
+    if (!works)
+        return;
+    bar_wait(input_bar, 0);
+    const uint8_t *lane_x = x + lane / 4 * 64 + lane % 4 * 16;
+    /* matrix i of a load: half of the outputs i % 2, k / 8 of the step i / 2 */
+    uint32_t lane_from = card_shared(ring) + lane / 8 % 2 * 1024 + lane / 16 * 128 + lane % 8 * 16;
+    float d[tiles][4];
+    for (; own.panel < part.end;) {
+        if (own.piece == 0)
+            for (uint32_t i = 0; i < tiles; i++)
+                d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0.0f;
+        uint32_t bytes = fast_piece(&part, own.piece);
+        bar_wait(&bars[own.stage], own.parity);
+        uint32_t from = lane_from + own.stage * FAST_PIECE_BYTES;
+        const uint8_t *from_x = lane_x + (uint64_t)own.piece * 4 * call->rows * 64;
+        if (bytes == FAST_PIECE_BYTES)
+            fast_steps<tiles, brain, 2>(call, from, from_x, lane, d);
+        else
+            fast_steps<tiles, brain, 1>(call, from, from_x, lane, d);
+        __syncwarp();
+        if (lane == 0 && ahead.panel < part.end) {
+            fast_fetch(call, &part, &ahead, ring, bars);
+            fast_next(call, &part, &ahead);
+        }
+        if (own.piece + 1 == part.pieces) {
+            uint32_t inside = own.panel, matrix = fast_matrix_of(call, &inside);
+            for (uint32_t i = 0; i < tiles; i++)
+                for (uint32_t j = 0; j < 2; j++)
+                    fast_store(call, matrix, inside, lane / 4, i * 8 + lane % 4 * 2 + j, d[i][j],
+                               d[i][2 + j]);
+        }
+        fast_next(call, &part, &own);
+    }
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+    if (call->rows <= 8 && !call->brain)
+        fast_few_block<1, false>(call, at);
+    else if (!call->brain)
+        fast_few_block<2, false>(call, at);
+    else if (call->rows <= 8)
+        fast_few_block<1, true>(call, at);
+    else
+        fast_few_block<2, true>(call, at);
+}
+
+#elif defined(__CUDA_ARCH__)
+
+/* Cards before compute capability 9.0: the same steps, weights straight from memory. */
+template <bool brain>
+static __device__ void fast_few_plain(const fast_call *call, const kernel_place *at) {
+    fast_few_part part;
+    fast_few_open(call, at, &part);
+    uint32_t warp = at->thread / 32, lane = at->thread % 32;
+    for (uint32_t panel = part.first + warp; panel < part.end; panel += FAST_WARPS) {
+        uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
+        const uint8_t *from = call->one[matrix].data + (uint64_t)inside * part.bytes +
+                              lane / 4 * 16 + lane % 4 * 4;
+        for (uint32_t first = 0; first < call->rows; first += 8) {
+            uint32_t row = first + lane / 4;
+            const uint8_t *x = call->x + (uint64_t)row * 64 + lane % 4 * 16;
+            float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+            for (uint32_t step = 0; step < call->slabs * 4; step++) {
+                const uint8_t *own = from + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;
+                uint32_t a[4] = {exact_load_word(own), exact_load_word(own + 1024),
+                                 exact_load_word(own + 128), exact_load_word(own + 1024 + 128)};
+                uint2 b = make_uint2(0, 0);
+                if (row < call->rows)
+                    b = *(const uint2 *)(x + (uint64_t)(step / 2) * call->rows * 64 + step % 2 * 8);
+                matrix_multiply<brain>(d, a, b.x, b.y);
+            }
+            for (uint32_t j = 0; j < 2; j++)
+                fast_store(call, matrix, inside, lane / 4, first + lane % 4 * 2 + j, d[j],
+                           d[2 + j]);
+        }
+    }
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+    if (call->brain)
+        fast_few_plain<true>(call, at);
+    else
+        fast_few_plain<false>(call, at);
+}
+
+#elif !defined(__CUDACC__)
+
+/* A step on the processor: products and sums are exact, or nearly, in double precision, and rounded
+ * once. A card's tensor core rounds in another way, so that bits differ; their order does not. */
+static inline float fast_step(bool brain, const uint8_t *a, const uint8_t *b, uint32_t b_second,
+                              float d) {
+    double sum = d;
+    for (uint32_t i = 0; i < 16; i++) {
+        uint16_t w = exact_load_half(a + i / 8 * 128 + i % 8 * 2);
+        uint16_t x = exact_load_half(b + i / 8 * b_second + i % 8 * 2);
+        sum += brain ? (double)exact_from_brain(w) * exact_from_brain(x)
+                     : (double)exact_from_half(w) * exact_from_half(x);
+    }
+    return (float)sum;
+}
+
+/* The chain of output `inside` of 16, and of a row whose k is in order; in steps of 16. */
+static inline float fast_chain(const fast_call *call, uint32_t matrix, uint32_t panel,
+                               uint32_t inside, uint32_t row, bool many) {
+    const uint8_t *data = call->one[matrix].data +
+                          (uint64_t)panel * call->slabs * FAST_SLAB_BYTES + inside / 8 * 1024 +
+                          inside % 8 * 16;
+    float d = 0.0f;
+    for (uint32_t step = 0; step < call->slabs * 4; step++) {
+        const uint8_t *a = data + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;
+        uint16_t x[16];
+        for (uint32_t i = 0; i < 16; i++) {
+            uint32_t k = step * 16 + i;
+            x[i] = exact_load_half(call->x + (many ? fast_many_place(call->groups, row, k)
+                                                   : fast_few_place(call->rows, row, k)));
+        }
+        d = fast_step(call->brain, a, (const uint8_t *)x, 16, d);
+    }
+    return d;
+}
+
+static inline void fast_panel(const fast_call *call, uint32_t matrix, uint32_t panel,
+                              uint32_t first, uint32_t rows, bool many) {
+    for (uint32_t row = first; row < first + rows && row < call->rows; row++)
+        for (uint32_t i = 0; i < 8; i++)
+            fast_store(call, matrix, panel, i, row, fast_chain(call, matrix, panel, i, row, many),
+                       fast_chain(call, matrix, panel, i + 8, row, many));
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+    fast_few_part part;
+    fast_few_open(call, at, &part);
+    for (uint32_t panel = part.first; panel < part.end; panel++) {
+        uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
+        fast_panel(call, matrix, inside, 0, call->rows, false);
+    }
+}
+#endif
+#endif
