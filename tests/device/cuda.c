@@ -373,6 +373,7 @@ static float *compute_states(avo_model *model, const char *device, uint32_t laye
     uint32_t taps[16];
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
+    options.arithmetic = "exact";
     options.context_max = 32;
     options.taps = taps;
     options.tap_count = layers + 1;
