@@ -78,6 +78,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         mock = self.server.mock
         path = self.path.split("?")[0]
         mock.seen.append(path)
+        if path in mock.broken:  # the connection ends without an answer
+            mock.broken.remove(path)
+            self.close_connection = True
+            return
         file = ROOT / "web" / ("index.html" if path == "/" else path[1:])
         if re.fullmatch(r"/([a-z_]+\.[a-z]+)?", path) and file.is_file():
             self.send(200, TYPES[file.suffix], file.read_bytes(), page_headers().items())
@@ -179,6 +183,7 @@ class Mock:
         self.key = None
         self.answers, self.bodies, self.seen, self.running = [], [], [], []
         self.gone = self.tokens = 0
+        self.broken = set()  # paths whose next question gets no answer
         self.training = None  # what /training says of a run, or of None: all; None: not offered
         self.runs_asked = []
         self.figures = None  # a function that makes the telemetry; None: from what happened here
