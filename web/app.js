@@ -304,15 +304,15 @@ class App {
             await this.trainingChanged();
     }
 
-    /* The view is offered where the server has something to show there. Where no answer came, there
-     * was none to the question either: it is asked again. */
+    /* The view is offered where the server has something to show there. A question whose answer
+     * was lost is asked again. */
     async trainingChanged() {
         clearTimeout(this.againTraining);
         try {
             byId("view-training").hidden = !(await getJson("/version")).training;
         } catch (error) {
             byId("view-training").hidden = true;
-            if (!error.status)
+            if (!(error.status >= 400))
                 this.againTraining = setTimeout(() => this.trainingChanged(), RECONNECT_MS);
         }
     }
