@@ -236,6 +236,32 @@ static int run_heads(const pack_words *given, int words, const pack_options *opt
     return usage == EXIT_GOOD ? cli_pack_heads(&own) : usage;
 }
 
+/* Packs, with types for what was not said, and prints what came of it. */
+static int run_model(const pack_words *given, pack_options *options, bool json) {
+    bool chosen = given->type != NULL || options->bits > 0 || given->shape != NULL;
+    if (options->bits > 0)
+        options->type = PACK_Q4;
+    if (given->shape != NULL && given->type == NULL)
+        options->type = PACK_F32;
+    if (!chosen && given->calibrate != NULL)
+        take_recommended(given, options);
+    cli_interrupt_catch();
+    avo_error error = {0};
+    pack_report report;
+    uint64_t begin = clock_now_ns();
+    avo_status status = pack(given, options, &report, &error);
+    cli_progress_end();
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    double seconds = clock_seconds(begin, clock_now_ns());
+    if (json)
+        return report_json(given->output, options, &report, seconds);
+    report_text(given->output, &report, given->calibrate != NULL || options->bits > 0, seconds);
+    if (!chosen && given->calibrate == NULL && options->tensors == NULL)
+        report_kept(given, &report);
+    return EXIT_GOOD;
+}
+
 static int run(int argc, char **argv) {
     pack_words given = {.seed = 1};
     uint32_t effort = PACK_EFFORT_FEEDBACK;
@@ -290,30 +316,7 @@ static int run(int argc, char **argv) {
     if (given.base != NULL)
         return run_heads(&given, words, &options, json);
     int usage = check_words(&given, words, &options);
-    if (usage != EXIT_GOOD)
-        return usage;
-    if (options.bits > 0)
-        options.type = PACK_Q4;
-    bool chosen = given.type != NULL || options.bits > 0 || given.shape != NULL;
-    if (!chosen && given.calibrate != NULL)
-        take_recommended(&given, &options);
-    if (given.shape != NULL && given.type == NULL)
-        options.type = PACK_F32;
-    cli_interrupt_catch();
-    avo_error error = {0};
-    pack_report report;
-    uint64_t begin = clock_now_ns();
-    avo_status status = pack(&given, &options, &report, &error);
-    cli_progress_end();
-    if (status != AVO_OK)
-        return cli_fail_status(status, &error);
-    double seconds = clock_seconds(begin, clock_now_ns());
-    if (json)
-        return report_json(given.output, &options, &report, seconds);
-    report_text(given.output, &report, given.calibrate != NULL || options.bits > 0, seconds);
-    if (!chosen && given.calibrate == NULL && options.tensors == NULL)
-        report_kept(&given, &report);
-    return EXIT_GOOD;
+    return usage == EXIT_GOOD ? run_model(&given, &options, json) : usage;
 }
 
 const cli_command command_pack = {

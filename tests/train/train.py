@@ -319,7 +319,7 @@ class Heads(unittest.TestCase):
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.folder = Path(cls.scratch.name)
-        # Sanitizers see the same code with few and short answers; what is learned is left to others.
+        # Sanitizers see the same code with few and short answers; others test what is learned.
         cls.short = sanitized()
         samples = "8" if cls.short else "80"
         text = subprocess.run([ROOT / "tools/demo/text", "--samples", samples, "--seed", "7"],
