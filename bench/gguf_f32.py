@@ -5,8 +5,9 @@ it) or from another GGUF, whose weights are decoded.
 usage: bench/gguf_f32.py MODEL OUT.gguf [--spread]
 
 --spread moves every weight by a random part of half a step of the grid on which a GGUF's type has
-it: weights as the model may have had them before it was rounded. A type that can hold the GGUF's grid
-loses nothing of it, which says little of models that were never rounded."""
+it: weights as the model may have had them before it was rounded. A type that can hold the grid of a
+GGUF loses nothing of it, which says little of models that were never rounded.
+"""
 import argparse
 import struct
 import sys
