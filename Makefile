@@ -6,6 +6,7 @@ PREFIX  ?= /usr/local
 SECONDS ?= 60
 TARGET  ?=
 LIMIT   ?= 0
+KIND    ?= medusa
 BOOT    := tools/bootstrap
 export PROMPT
 # Tells small stories; without the shared test data the model that comes with the program.
@@ -94,15 +95,15 @@ train-demo: ## examples: train a small model from scratch on the text of the dem
 	./$(BUILD)/avocet train pretrain configs/train/demo.json --data $(BUILD)/train/demo-text -o $(BUILD)/train/demo --resume --context 256 --batch 16 --steps 300 --lr 2e-3
 	./$(BUILD)/avocet run $(BUILD)/train/demo --temperature 0 "What is 2 + 2?"
 
-train-heads: ## examples: train draft heads for the demo model (a minute), and count accepted drafts
+train-heads: ## examples: train draft heads (KIND=medusa, eagle, layers) for the demo model, and count accepted drafts
 	@$(BOOT) run
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
 	@cmake --build $(BUILD) --target avocet
 	@mkdir -p $(BUILD)/train/heads-text
 	@tools/demo/text --samples 1500 --seed 7 >$(BUILD)/train/heads-text/train.jsonl
 	@tools/demo/text --samples 60 --valid >$(BUILD)/train/heads-text/valid.jsonl
-	./$(BUILD)/avocet train heads demo --config configs/train/heads.json --data $(BUILD)/train/heads-text -o $(BUILD)/train/heads --resume
-	./$(BUILD)/avocet speculate demo --draft-heads $(BUILD)/train/heads/heads.safetensors --source medusa --controller fixed --k 0,3 --prompts $(BUILD)/train/heads-text/valid.jsonl --limit 24 -n 80 -i 1
+	./$(BUILD)/avocet train heads demo --config configs/train/heads.json --data $(BUILD)/train/heads-text -o $(BUILD)/train/$(KIND) --kind $(KIND) --resume
+	./$(BUILD)/avocet speculate demo --draft-heads $(BUILD)/train/$(KIND)/heads.safetensors --source $(KIND) --controller fixed --k 0,3 --prompts $(BUILD)/train/heads-text/valid.jsonl --limit 24 -n 80 -i 1
 
 exactness: ## recompute what the oracles computed and print the table of differences
 	@$(BOOT) run

@@ -2,8 +2,13 @@
 """A GGUF file of F32 for bench/quality, from llama2.c weights (MODEL.bin with tokenizer.bin beside
 it) or from another GGUF, whose weights are decoded.
 
-usage: bench/gguf_f32.py MODEL OUT.gguf
+usage: bench/gguf_f32.py MODEL OUT.gguf [--spread]
+
+--spread moves every weight by a random part of half a step of the grid on which a GGUF's type has
+it: weights as the model may have had them before it was rounded. A type that can hold the grid of a
+GGUF loses nothing of it, which says little of models that were never rounded.
 """
+import argparse
 import struct
 import sys
 from pathlib import Path
@@ -77,7 +82,24 @@ def write_tokens(writer, path, vocabulary):
     writer.add_unk_token_id(0)
 
 
-def from_gguf(path, out):
+# Blocks along k, and steps between the least and the largest number of one.
+GRIDS = {"Q4_0": (32, 15), "Q4_1": (32, 15), "Q5_0": (32, 31), "Q5_1": (32, 31), "Q8_0": (32, 254),
+         "Q4_K": (32, 15), "Q5_K": (32, 31), "Q6_K": (16, 63)}
+
+
+def spread(numbers, kind, random):
+    """`numbers` on other places of their grid's intervals; as they are where it has none."""
+    if kind not in GRIDS:
+        return numbers
+    block, steps = GRIDS[kind]
+    blocks = numbers.reshape(-1, block)
+    step = (blocks.max(axis=1) - blocks.min(axis=1)) / steps
+    moved = random.uniform(-0.5, 0.5, blocks.shape).astype(numpy.float32) * step[:, None]
+    return (blocks + moved).astype(numpy.float32)
+
+
+def from_gguf(path, out, spreads):
+    random = numpy.random.default_rng(1)
     reader = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
     left_out = ("general.architecture", "general.file_type", "general.quantization_version")
@@ -88,15 +110,24 @@ def from_gguf(path, out):
         writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
     for tensor in reader.tensors:
         numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
+        if spreads:
+            numbers = spread(numbers, tensor.tensor_type.name, random)
         writer.add_tensor(tensor.name, numbers.reshape([int(n) for n in reversed(tensor.shape)]))
     return writer
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    path, out = Path(sys.argv[1]), sys.argv[2]
-    writer = from_gguf(path, out) if path.suffix == ".gguf" else from_llama2c(path, out)
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n", maxsplit=1)[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("out")
+    parser.add_argument("--spread", action="store_true")
+    options = parser.parse_args()
+    if options.model.suffix == ".gguf":
+        writer = from_gguf(options.model, options.out, options.spread)
+    elif options.spread:
+        sys.exit("gguf_f32: --spread needs a GGUF")
+    else:
+        writer = from_llama2c(options.model, options.out)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

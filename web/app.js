@@ -304,12 +304,16 @@ class App {
             await this.trainingChanged();
     }
 
-    /* The view is offered where the server has something to show there. */
+    /* The view is offered where the server has something to show there. A question whose answer
+     * was lost is asked again. */
     async trainingChanged() {
+        clearTimeout(this.againTraining);
         try {
             byId("view-training").hidden = !(await getJson("/version")).training;
         } catch (error) {
             byId("view-training").hidden = true;
+            if (!(error.status >= 400))
+                this.againTraining = setTimeout(() => this.trainingChanged(), RECONNECT_MS);
         }
     }
 

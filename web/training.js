@@ -91,6 +91,7 @@ export class Training {
         if (shown) {
             this.wantedRun = decode(wanted);
             this.known = null;
+            this.stop?.abort(); /* what is asked may be of another run */
         }
         this.poll();
     }
@@ -134,20 +135,23 @@ export class Training {
 
     async poll() {
         clearTimeout(this.timer);
-        if (!this.wanted() || this.asking)
+        if (!this.wanted() || this.stop)
             return;
-        this.asking = true;
-        const stop = new AbortController();
-        const late = setTimeout(() => stop.abort(), TIMEOUT_MS);
+        const stop = this.stop = new AbortController();
+        let slow = false;
+        const late = setTimeout(() => {
+            slow = true;
+            stop.abort();
+        }, TIMEOUT_MS);
         try {
             await this.ask(stop.signal);
         } catch (error) {
-            if (this.wanted())
-                this.drawState("bad", error.name === "AbortError" ? "The server takes long to answer" : error.message);
+            if (this.wanted() && (slow || error.name !== "AbortError"))
+                this.drawState("bad", slow ? "The server takes long to answer" : error.message);
         }
         clearTimeout(late);
-        this.asking = false;
-        this.timer = setTimeout(() => this.poll(), POLL_MS);
+        this.stop = null;
+        this.timer = setTimeout(() => this.poll(), stop.signal.aborted && !slow ? 0 : POLL_MS);
     }
 
     async ask(signal) {

@@ -27,6 +27,9 @@ typedef struct avo_train_event {
  * with AVO_ERROR_CANCELLED. */
 typedef bool (*avo_train_function)(void *context, const avo_train_event *event);
 
+/* The adapter in the output folder is the one behind this step. */
+typedef void (*avo_train_adapter_function)(void *context, uint64_t step);
+
 /* A completion to be rewarded. Texts are terminated and valid during the call. */
 typedef struct avo_train_completion {
     const char *prompt, *completion;
@@ -62,11 +65,18 @@ typedef struct avo_train_options {
     /* Device, KV type and placement; sizes and threads are set by the run. NULL: defaults. */
     const avo_engine_options *engine;
     const avo_allocator *allocator; /* NULL: malloc */
+    /* Called when `output` has a new adapter: with every checkpoint, and every `adapter_every`
+     * steps (0: with checkpoints alone). The program can load it where it is used:
+     * avo_registry_load, or a server's /v1/load_lora_adapter. NULL: none. Not called with "full",
+     * "pretrain" and "heads". */
+    avo_train_adapter_function on_adapter;
+    void *on_adapter_context;
+    uint32_t adapter_every;
 } avo_train_options;
 #define AVO_TRAIN_OPTIONS_INIT                                                                     \
     {                                                                                              \
         sizeof(avo_train_options), NULL, NULL, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL                                                                       \
+            NULL, NULL, NULL, NULL, NULL, 0                                                        \
     }
 
 typedef struct avo_train_result {

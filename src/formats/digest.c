@@ -4,7 +4,7 @@
  * A sample, because all of them may be 40 GB on a disk, and whoever asks wants to know at once. Two
  * models of one shape differ in nearly every number (other training moves all of them), so a few
  * kilobytes of each tensor tell them apart. It is no proof against damage: .avo files have sums of
- * their own for that.
+ * their own for that. Training, which reads all weights anyway, hashes them all.
  */
 #include "base/hash.h"
 #include "formats/source.h"
@@ -61,13 +61,13 @@ static void add_config(hash_stream *stream, const model_config *config) {
     add_array(stream, config->layer_rotary, config->layers, 1);
 }
 
-static void add_tensor(hash_stream *stream, const source_tensor *tensor) {
+static void add_tensor(hash_stream *stream, const source_tensor *tensor, bool whole) {
     add_array(stream, tensor->name.data, tensor->name.size, 1);
     add_number(stream, tensor->type);
     add_number(stream, tensor->layout);
     add_array(stream, tensor->shape, SOURCE_RANK_MAX, sizeof(tensor->shape[0]));
     add_number(stream, tensor->bytes);
-    if (tensor->bytes <= SAMPLE_WHOLE) {
+    if (whole || tensor->bytes <= SAMPLE_WHOLE) {
         hash_stream_add(stream, tensor->data, (size_t)tensor->bytes);
         return;
     }
@@ -76,12 +76,20 @@ static void add_tensor(hash_stream *stream, const source_tensor *tensor) {
         hash_stream_add(stream, tensor->data + i * step, SAMPLE_BYTES);
 }
 
-uint64_t source_digest(const model_source *source) {
+static uint64_t digest(const model_source *source, bool whole) {
     hash_stream stream;
     hash_stream_begin(&stream);
     add_config(&stream, &source->config);
     add_number(&stream, source->tensor_count);
     for (uint32_t i = 0; i < source->tensor_count; i++)
-        add_tensor(&stream, &source->tensors[i]);
+        add_tensor(&stream, &source->tensors[i], whole);
     return hash_stream_sum(&stream);
+}
+
+uint64_t source_digest(const model_source *source) {
+    return digest(source, false);
+}
+
+uint64_t source_digest_whole(const model_source *source) {
+    return digest(source, true);
 }

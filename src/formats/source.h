@@ -225,6 +225,8 @@ AVO_MUST_USE avo_status source_spare(const model_source *source, const char *pat
 /* Which model this is: of configuration, names, types and shapes, and a sample of the weights
  * (digest.c says why a sample). The same in every process. Reads a few kilobytes of each tensor. */
 uint64_t source_digest(const model_source *source);
+/* The same of every number of all tensors: reads the whole model. */
+uint64_t source_digest_whole(const model_source *source);
 
 /* NULL when there is none. O(1). */
 const source_tensor *source_find(const model_source *source, text_view name);

@@ -185,12 +185,7 @@ avo_status heads_write_tokens(heads_writer *w, const int32_t *tokens, uint32_t c
 
 /* ---- The file ---- */
 
-static void write_eagle(json_writer *w, const heads_config *c) {
-    json_member_string(w, "form", heads_form_name(c->form));
-    json_member_array_begin(w, "taps");
-    for (uint32_t i = 0; i < c->taps; i++)
-        json_u64(w, c->tap[i]);
-    json_end(w);
+static void write_layers(json_writer *w, const heads_config *c) {
     json_member_u64(w, "depth", c->depth);
     json_member_u64(w, "window", c->window);
     json_member_u64(w, "attention_heads", c->attention_heads);
@@ -198,6 +193,13 @@ static void write_eagle(json_writer *w, const heads_config *c) {
     json_member_u64(w, "head_size", c->head_size);
     json_member_u64(w, "feed_forward", c->feed_forward);
     json_member_number(w, "rope_base", c->rope_base);
+    if (c->kind != HEADS_EAGLE)
+        return;
+    json_member_string(w, "form", heads_form_name(c->form));
+    json_member_array_begin(w, "taps");
+    for (uint32_t i = 0; i < c->taps; i++)
+        json_u64(w, c->tap[i]);
+    json_end(w);
     json_member_boolean(w, "norm_residual", c->norm_residual);
     json_member_boolean(w, "attention_bias", c->attention_bias);
 }
@@ -220,7 +222,7 @@ static avo_status write_fields(const heads_config *c, buffer *out) {
         json_member_u64(w, "blocks", c->blocks);
         json_member_boolean(w, "token", c->token);
     } else {
-        write_eagle(w, c);
+        write_layers(w, c);
     }
     json_end(w);
     return json_writer_status(w);

@@ -2,6 +2,7 @@
 #include "train/checkpoint.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json_file.h"
 #include "base/leftover.h"
 #include "train/compare.h"
@@ -19,6 +20,8 @@
 #define STATE_FILE    "training_state.json"
 #define RUN_FILE      "run.json"
 #define MOMENTS_FILE  "optimizer.safetensors"
+#define WEIGHTS_KEY   "weights_digest"
+#define MOMENTS_KEY   "optimizer_digest"
 #define STATE_MAX     ((size_t)1 << 20)
 #define HISTORY_MAX   (RECORD_HISTORY_MAX + 65536)
 #define PATH_CAPACITY 4400
@@ -163,10 +166,16 @@ static avo_status remove_old(const char *folder, uint32_t keep, avo_error *error
 
 /* ---- training_state.json ---- */
 
-static void write_digest(json_writer *w, const char *key, const uint64_t *words, int count) {
-    char text[40] = "";
+#define DIGEST_TEXT 33 /* of two words */
+
+static void digest_text(const uint64_t *words, int count, char text[DIGEST_TEXT]) {
     for (int i = 0; i < count; i++)
-        snprintf(text + 16 * i, sizeof(text) - 16 * (size_t)i, "%016" PRIx64, words[i]);
+        snprintf(text + 16 * i, DIGEST_TEXT - 16 * (size_t)i, "%016" PRIx64, words[i]);
+}
+
+static void write_digest(json_writer *w, const char *key, const uint64_t *words, int count) {
+    char text[DIGEST_TEXT];
+    digest_text(words, count, text);
     json_member_string(w, key, text);
 }
 
@@ -184,21 +193,44 @@ static void write_run(const checkpoint_run *run, json_writer *w) {
     json_end(w);
 }
 
-static avo_status write_state(const checkpoint_run *run, const checkpoint_state *state,
-                              const char *folder, avo_error *error) {
+/* Digests of the weights and moments beside the state. */
+typedef struct checkpoint_files {
+    uint64_t weights, moments;
+} checkpoint_files;
+
+static avo_status digest_of(const char *path, uint64_t *digest, avo_error *error) {
+    file_map map;
+    AVO_TRY(file_map_open(path, &map, error));
+    *digest = hash_bytes(map.bytes.data, map.bytes.size);
+    file_map_close(&map);
+    return AVO_OK;
+}
+
+static void write_state(const checkpoint_state *state, const checkpoint_files *files,
+                        json_writer *w) {
+    json_member_u64(w, "step", state->step);
+    json_member_u64(w, "tokens", state->tokens);
+    if (!isnan(state->best)) {
+        json_member_number(w, "best", state->best);
+        json_member_u64(w, "best_step", state->best_step);
+    }
+    write_digest(w, WEIGHTS_KEY, &files->weights, 1);
+    write_digest(w, MOMENTS_KEY, &files->moments, 1);
+}
+
+/* training_state.json, or with state NULL run.json: the same without what changes. */
+static avo_status write_description(const checkpoint_run *run, const checkpoint_state *state,
+                                    const checkpoint_files *files, const char *folder,
+                                    avo_error *error) {
     char path[PATH_CAPACITY];
     buffer text;
-    AVO_TRY(file_join(path, sizeof(path), folder, STATE_FILE, error));
+    AVO_TRY(file_join(path, sizeof(path), folder, state != NULL ? STATE_FILE : RUN_FILE, error));
     buffer_init(&text, run->allocator, STATE_MAX);
     json_writer w = json_writer_indented(&text, 1);
     json_object_begin(&w);
     write_run(run, &w);
-    json_member_u64(&w, "step", state->step);
-    json_member_u64(&w, "tokens", state->tokens);
-    if (!isnan(state->best)) {
-        json_member_number(&w, "best", state->best);
-        json_member_u64(&w, "best_step", state->best_step);
-    }
+    if (state != NULL)
+        write_state(state, files, &w);
     json_end(&w);
     avo_status status = json_file_write(&w, path, error);
     buffer_free(&text);
@@ -207,12 +239,16 @@ static avo_status write_state(const checkpoint_run *run, const checkpoint_state 
 
 static avo_status fill(const checkpoint_run *run, const char *folder, const checkpoint_state *state,
                        const train_record *record, const record_state *trainer, avo_error *error) {
-    char path[PATH_CAPACITY];
+    char weights[PATH_CAPACITY], moments[PATH_CAPACITY];
+    checkpoint_files files;
+    AVO_TRY(file_join(weights, sizeof(weights), folder, output_file(run->settings), error));
     AVO_TRY(output_write(run->model, run->settings, run->parameters, true, folder, error));
-    AVO_TRY(file_join(path, sizeof(path), folder, MOMENTS_FILE, error));
-    AVO_TRY(output_write_arrays(path, next_moment, run->optimizer, error));
+    AVO_TRY(digest_of(weights, &files.weights, error));
+    AVO_TRY(file_join(moments, sizeof(moments), folder, MOMENTS_FILE, error));
+    AVO_TRY(output_write_arrays(moments, next_moment, run->optimizer, error));
+    AVO_TRY(digest_of(moments, &files.moments, error));
     AVO_TRY(train_record_write_state(record, folder, trainer, error));
-    return write_state(run, state, folder, error);
+    return write_description(run, state, &files, folder, error);
 }
 
 avo_status checkpoint_write(const checkpoint_run *run, const char *folder,
@@ -284,6 +320,21 @@ static avo_status read_json(const char *folder, const char *name, size_t most, a
     return json_file_read(arena, path, most, root, error);
 }
 
+/* A file of the checkpoint has the bytes that were written. */
+static avo_status check_file(const json_value *root, const char *key, const char *path,
+                             avo_error *error) {
+    uint64_t digest;
+    char text[DIGEST_TEXT];
+    const json_value *there = json_find(root, key);
+    AVO_TRY(digest_of(path, &digest, error));
+    digest_text(&digest, 1, text);
+    if (there != NULL && there->kind == JSON_STRING && text_is(there->string, text))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT,
+                       "%s: digest %s, " STATE_FILE " says another one: the file is damaged", path,
+                       text);
+}
+
 avo_status checkpoint_read(const checkpoint_run *run, const char *folder, arena *arena,
                            checkpoint_state *state, const json_value **log_history,
                            avo_error *error) {
@@ -299,9 +350,12 @@ avo_status checkpoint_read(const checkpoint_run *run, const char *folder, arena 
     if (history == NULL || history->kind != JSON_ARRAY)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s/trainer_state.json: log_history must be an array", folder);
-    *log_history = json_find(&trainer, "log_history");
+    *log_history = history;
+    AVO_TRY(file_join(path, sizeof(path), folder, output_file(run->settings), error));
+    AVO_TRY(check_file(&root, WEIGHTS_KEY, path, error));
     AVO_TRY(output_read(run->settings, run->parameters, folder, error));
     AVO_TRY(file_join(path, sizeof(path), folder, MOMENTS_FILE, error));
+    AVO_TRY(check_file(&root, MOMENTS_KEY, path, error));
     return output_read_arrays(path, next_moment, run->optimizer, error);
 }
 
@@ -321,15 +375,5 @@ avo_status checkpoint_compare_begun(const checkpoint_run *run, const char *folde
 }
 
 avo_status checkpoint_write_begun(const checkpoint_run *run, const char *folder, avo_error *error) {
-    char path[PATH_CAPACITY];
-    buffer text;
-    AVO_TRY(file_join(path, sizeof(path), folder, RUN_FILE, error));
-    buffer_init(&text, run->allocator, STATE_MAX);
-    json_writer w = json_writer_indented(&text, 1);
-    json_object_begin(&w);
-    write_run(run, &w);
-    json_end(&w);
-    avo_status status = json_file_write(&w, path, error);
-    buffer_free(&text);
-    return status;
+    return write_description(run, NULL, NULL, folder, error);
 }

@@ -7,7 +7,8 @@
  *                              or heads.safetensors in f32
  *   optimizer.safetensors      moments, as "exp_avg.NAME", "exp_avg_sq.NAME", …
  *   trainer_state.json         record.h
- *   training_state.json        step, tokens, best evaluation, digests of model and data, settings
+ *   training_state.json        step, tokens, best evaluation, settings; digests of the model's
+ *                              weights, of the data, and of weights and moments of the checkpoint
  *
  * OUT/run.json has digests and settings from before the first step on, so that a run that has no
  * checkpoint yet is not taken for another one.
@@ -31,8 +32,8 @@ typedef struct checkpoint_run {
     const train_settings *settings;
     const train_parameters *parameters;
     optimizer *optimizer;
-    uint64_t steps; /* of the whole run */
-    uint64_t model_digest;
+    uint64_t steps;        /* of the whole run */
+    uint64_t model_digest; /* of all weights of the base model: source_digest_whole */
     uint64_t data_digest[2];
 } checkpoint_run;
 

@@ -28,12 +28,14 @@ typedef enum train_method { TRAIN_LORA, TRAIN_FULL, TRAIN_DRAFT_HEADS } train_me
 
 /* Draft heads of a frozen model (train/heads.h, docs/heads.md). */
 typedef struct train_heads_options {
-    heads_kind kind; /* HEADS_MEDUSA or HEADS_EAGLE */
-    uint32_t drafts; /* Medusa: heads; EAGLE: drafts in a row that are trained */
+    heads_kind kind;
+    /* Medusa: heads; EAGLE: drafts in a row that are trained; distilled draft: that are counted */
+    uint32_t drafts;
     uint32_t tokens; /* that can be drafted */
-    uint32_t window; /* EAGLE: rows that a row sees; 0: all */
+    uint32_t window; /* EAGLE, distilled draft: rows that a row sees; 0: all */
     double teacher;  /* temperature of the model's probabilities, which the heads learn; 0: the
                         tokens of the texts instead */
+    uint32_t depth;  /* distilled draft: layers */
 } train_heads_options;
 
 typedef struct train_core_options {

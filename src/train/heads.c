@@ -31,13 +31,14 @@ static avo_status check_model(const avo_model *model, avo_error *error) {
 
 avo_status train_heads_check(const avo_model *model, const train_heads_options *options,
                              avo_error *error) {
-    uint32_t most = options->kind == HEADS_MEDUSA ? HEADS_MEDUSA_MAX : HEADS_EAGLE_STEPS;
+    uint32_t most = options->kind == HEADS_EAGLE ? HEADS_EAGLE_STEPS : HEADS_DRAFTS_MAX;
     AVO_TRY(check_model(model, error));
-    if (options->kind != HEADS_MEDUSA && options->kind != HEADS_EAGLE)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "kind must be medusa or eagle");
     if (options->drafts == 0 || options->drafts > most)
         return status_fail(error, AVO_ERROR_ARGUMENT, "drafts is %u, with %s must be 1 to %u",
                            options->drafts, heads_kind_name(options->kind), most);
+    if (options->kind == HEADS_LAYERS && (options->depth == 0 || options->depth > HEADS_RUNS_MAX))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "depth is %u, must be 1 to %d",
+                           options->depth, HEADS_RUNS_MAX);
     if (options->tokens == 0 || options->tokens > HEADS_TRAINED_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "tokens is %u, must be 1 to %d",
                            options->tokens, HEADS_TRAINED_MAX);
@@ -81,8 +82,9 @@ static void fill_config(const train_core *core, heads_config *config) {
         config->token = true;
         return;
     }
-    choose_taps(config);
-    config->depth = 1;
+    if (o->kind == HEADS_EAGLE)
+        choose_taps(config);
+    config->depth = o->kind == HEADS_EAGLE ? 1 : o->depth;
     config->window = o->window;
     config->attention_heads = layer->heads;
     config->kv_heads = layer->kv_heads;
@@ -117,36 +119,61 @@ static avo_status list_medusa(train_core *core, avo_error *error) {
     return AVO_OK;
 }
 
-static avo_status list_eagle(train_core *core, avo_error *error) {
+typedef struct parameter_shape {
+    const char *name;
+    train_role role;
+    uint32_t rows, k;
+} parameter_shape;
+
+static avo_status list(train_core *core, const char *prefix, const parameter_shape *all,
+                       size_t count, avo_error *error) {
+    for (size_t i = 0; i < count; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s%s.weight", prefix, all[i].name);
+        AVO_TRY(add(core, name, all[i].role, all[i].rows, all[i].k, error));
+    }
+    return AVO_OK;
+}
+
+static avo_status list_layer(train_core *core, const char *prefix, avo_error *error) {
     const heads_config *c = &core->heads->config;
     uint32_t query = c->attention_heads * c->head_size, kv = c->kv_heads * c->head_size;
-    const struct {
-        const char *name;
-        train_role role;
-        uint32_t rows, k;
-    } all[EAGLE_PARAMETERS] = {
+    const parameter_shape all[LAYER_PARAMETERS] = {
+        [LAYER_QUERY] = {"attn_q", TRAIN_MATRIX, query, c->width},
+        [LAYER_KEY] = {"attn_k", TRAIN_MATRIX, kv, c->width},
+        [LAYER_VALUE] = {"attn_v", TRAIN_MATRIX, kv, c->width},
+        [LAYER_OUTPUT] = {"attn_output", TRAIN_MATRIX, c->width, query},
+        [LAYER_GATE] = {"ffn_gate", TRAIN_MATRIX, c->feed_forward, c->width},
+        [LAYER_UP] = {"ffn_up", TRAIN_MATRIX, c->feed_forward, c->width},
+        [LAYER_DOWN] = {"ffn_down", TRAIN_MATRIX, c->width, c->feed_forward},
+        [LAYER_ATTENTION_NORM] = {"attn_norm", TRAIN_VECTOR, 1, c->width},
+        [LAYER_FEED_FORWARD_NORM] = {"ffn_norm", TRAIN_VECTOR, 1, c->width},
+    };
+    return list(core, prefix, all, LAYER_PARAMETERS, error);
+}
+
+static avo_status list_eagle(train_core *core, avo_error *error) {
+    const heads_config *c = &core->heads->config;
+    const parameter_shape all[EAGLE_LAYER] = {
         [EAGLE_TAP_NORM] = {"tap_norm", TRAIN_VECTOR, c->taps, c->width},
         [EAGLE_FUSE] = {"fuse", TRAIN_MATRIX, c->width, c->taps * c->width},
         [EAGLE_STATE_NORM] = {"state_norm", TRAIN_VECTOR, 1, c->width},
         [EAGLE_TOKEN_NORM] = {"token_norm", TRAIN_VECTOR, 1, c->width},
         [EAGLE_INPUT] = {"input", TRAIN_MATRIX, c->width, 2 * c->width},
-        [EAGLE_QUERY] = {"layer.0.attn_q", TRAIN_MATRIX, query, c->width},
-        [EAGLE_KEY] = {"layer.0.attn_k", TRAIN_MATRIX, kv, c->width},
-        [EAGLE_VALUE] = {"layer.0.attn_v", TRAIN_MATRIX, kv, c->width},
-        [EAGLE_OUTPUT] = {"layer.0.attn_output", TRAIN_MATRIX, c->width, query},
-        [EAGLE_GATE] = {"layer.0.ffn_gate", TRAIN_MATRIX, c->feed_forward, c->width},
-        [EAGLE_UP] = {"layer.0.ffn_up", TRAIN_MATRIX, c->feed_forward, c->width},
-        [EAGLE_DOWN] = {"layer.0.ffn_down", TRAIN_MATRIX, c->width, c->feed_forward},
-        [EAGLE_ATTENTION_NORM] = {"layer.0.attn_norm", TRAIN_VECTOR, 1, c->width},
-        [EAGLE_FEED_FORWARD_NORM] = {"layer.0.ffn_norm", TRAIN_VECTOR, 1, c->width},
-        [EAGLE_OUTPUT_NORM] = {"output_norm", TRAIN_VECTOR, 1, c->width},
     };
-    for (size_t i = 0; i < EAGLE_PARAMETERS; i++) {
-        char name[64];
-        snprintf(name, sizeof(name), "eagle.%s.weight", all[i].name);
-        AVO_TRY(add(core, name, all[i].role, all[i].rows, all[i].k, error));
+    AVO_TRY(list(core, "eagle.", all, EAGLE_LAYER, error));
+    AVO_TRY(list_layer(core, "eagle.layer.0.", error));
+    return add(core, "eagle.output_norm.weight", TRAIN_VECTOR, 1, c->width, error);
+}
+
+static avo_status list_draft(train_core *core, avo_error *error) {
+    const heads_config *c = &core->heads->config;
+    for (uint32_t layer = 0; layer < c->depth; layer++) {
+        char prefix[32];
+        snprintf(prefix, sizeof(prefix), "layers.%u.", layer);
+        AVO_TRY(list_layer(core, prefix, error));
     }
-    return AVO_OK;
+    return add(core, "output_norm.weight", TRAIN_VECTOR, 1, c->width, error);
 }
 
 /* RoPE of the layer's rows, which count from 0. */
@@ -171,14 +198,15 @@ avo_status train_heads_open(train_core *core, avo_error *error) {
     fill_config(core, &heads->config);
     heads->teacher = core->options.heads.teacher;
     heads->drafts = core->options.heads.drafts;
+    heads->outputs = heads->config.kind == HEADS_LAYERS ? 1 : heads->drafts;
     heads->window = core->options.heads.window;
-    uint32_t most = EAGLE_PARAMETERS + 2 * HEADS_MEDUSA_MAX;
+    uint32_t most = EAGLE_PARAMETERS + HEADS_RUNS_MAX * LAYER_PARAMETERS + 2 * HEADS_MEDUSA_MAX;
     core->parameters.item = arena_take_array(&core->arena, most, sizeof(train_parameter));
     if (core->parameters.item == NULL)
         return status_no_memory(error, "parameters", most * sizeof(train_parameter));
     if (heads->config.kind == HEADS_MEDUSA)
         return list_medusa(core, error);
-    AVO_TRY(list_eagle(core, error));
+    AVO_TRY(heads->config.kind == HEADS_EAGLE ? list_eagle(core, error) : list_draft(core, error));
     return make_rotary(core, error);
 }
 
@@ -197,11 +225,10 @@ static void cut_medusa(struct train_heads *heads, train_cutter *c, size_t rows) 
         heads->medusa.inner[k] = train_cut(c, rows, width);
 }
 
-static void cut_step(const heads_config *config, train_cutter *c, size_t rows, eagle_step *s) {
+static void cut_run(const heads_config *config, train_cutter *c, size_t rows, layer_run *s) {
     size_t width = config->width, query = (size_t)config->attention_heads * config->head_size;
     size_t kv = (size_t)config->kv_heads * config->head_size;
-    float **const wide[] = {&s->state,  &s->state_normed, &s->input, &s->normed,
-                            &s->joined, &s->normed_up,    &s->result};
+    float **const wide[] = {&s->input, &s->normed, &s->joined, &s->normed_up, &s->result};
     float **const longer[] = {&s->gate, &s->up, &s->active};
     float **const keys[] = {&s->key, &s->value, &s->dkey, &s->dvalue};
     for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
@@ -214,18 +241,15 @@ static void cut_step(const heads_config *config, train_cutter *c, size_t rows, e
     s->attended = train_cut(c, rows, query);
 }
 
-static void cut_eagle(struct train_heads *heads, train_cutter *c, size_t rows) {
+static void cut_layer(struct train_heads *heads, train_cutter *c, size_t rows, uint32_t runs) {
     const heads_config *config = &heads->config;
-    eagle_buffers *b = &heads->eagle;
+    layer_buffers *b = &heads->layer;
     size_t width = config->width, query = (size_t)config->attention_heads * config->head_size;
-    float **const wide[] = {&b->embedded, &b->token_normed, &b->dresult, &b->dnext,
-                            &b->dinput,   &b->djoined,      &b->dnormed, &b->dstate};
+    float **const wide[] = {&b->embedded, &b->dresult, &b->dinput, &b->djoined, &b->dnormed};
     for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
         *wide[i] = train_cut(c, rows, width);
-    for (uint32_t i = 0; i < config->taps; i++)
-        b->tap_normed[i] = train_cut(c, rows, width);
-    for (uint32_t i = 0; i < heads->drafts; i++)
-        cut_step(config, c, rows, &b->step[i]);
+    for (uint32_t i = 0; i < runs; i++)
+        cut_run(config, c, rows, &b->run[i]);
     b->cosine = train_cut(c, rows, config->head_size / 2);
     b->sine = train_cut(c, rows, config->head_size / 2);
     b->scores = train_cut(c, (size_t)config->kv_heads * 2, rows);
@@ -235,6 +259,21 @@ static void cut_eagle(struct train_heads *heads, train_cutter *c, size_t rows) {
     b->dgate = train_cut(c, rows, config->feed_forward);
 }
 
+static void cut_eagle(struct train_heads *heads, train_cutter *c, size_t rows) {
+    layer_buffers *b = &heads->layer;
+    size_t width = heads->config.width;
+    cut_layer(heads, c, rows, heads->drafts);
+    b->token_normed = train_cut(c, rows, width);
+    b->dnext = train_cut(c, rows, width);
+    b->dstate = train_cut(c, rows, width);
+    for (uint32_t i = 0; i < heads->config.taps; i++)
+        b->tap_normed[i] = train_cut(c, rows, width);
+    for (uint32_t i = 0; i < heads->drafts; i++) {
+        b->run[i].state = train_cut(c, rows, width);
+        b->run[i].state_normed = train_cut(c, rows, width);
+    }
+}
+
 size_t train_heads_cut(train_core *core, float *memory) {
     struct train_heads *heads = core->heads;
     train_cutter c = {.memory = memory};
@@ -242,7 +281,7 @@ size_t train_heads_cut(train_core *core, float *memory) {
     size_t rows = core->options.context_max;
     for (uint32_t i = 0; i < heads->config.taps; i++)
         heads->tap[i] = train_cut(&c, core->options.rows_max, width);
-    for (uint32_t k = 0; k < heads->drafts; k++) {
+    for (uint32_t k = 0; k < heads->outputs; k++) {
         heads->output[k] = train_cut(&c, rows, width);
         heads->doutput[k] = train_cut(&c, rows, width);
         heads->right[k] = (uint8_t *)(void *)train_cut(&c, 1, rows / sizeof(float) + 1);
@@ -257,8 +296,10 @@ size_t train_heads_cut(train_core *core, float *memory) {
     core->buffers.sums = train_cut(&c, 2, width);
     if (heads->config.kind == HEADS_MEDUSA)
         cut_medusa(heads, &c, rows);
-    else
+    else if (heads->config.kind == HEADS_EAGLE)
         cut_eagle(heads, &c, rows);
+    else
+        cut_layer(heads, &c, rows, heads->config.depth);
     return c.at * sizeof(float);
 }
 
@@ -283,6 +324,10 @@ avo_status train_heads_set_tokens(train_core *core, const int32_t *tokens, uint3
                           heads->head + i * width);
     }
     return AVO_OK;
+}
+
+heads_kind train_heads_kind(const train_core *core) {
+    return core->heads->config.kind;
 }
 
 uint32_t train_heads_tokens(const train_core *core) {
@@ -438,24 +483,24 @@ static avo_status copy_taps(train_core *core, avo_error *error) {
 }
 
 static avo_status run_span(const heads_span *span, train_heads_sums *sums, avo_error *error) {
-    bool medusa = span->heads->config.kind == HEADS_MEDUSA;
-    if (medusa)
-        medusa_forward(span);
-    else
-        eagle_forward(span);
+    static const struct {
+        void (*forward)(const heads_span *), (*backward)(const heads_span *);
+    } networks[HEADS_KINDS] = {
+        [HEADS_MEDUSA] = {medusa_forward, medusa_backward},
+        [HEADS_EAGLE] = {eagle_forward, eagle_backward},
+        [HEADS_LAYERS] = {draft_forward, draft_backward},
+    };
+    heads_kind kind = span->heads->config.kind;
+    networks[kind].forward(span);
     AVO_TRY(heads_compare(span, sums, error));
-    if (!span->pass->learn)
-        return AVO_OK;
-    if (medusa)
-        medusa_backward(span);
-    else
-        eagle_backward(span);
+    if (span->pass->learn)
+        networks[kind].backward(span);
     return AVO_OK;
 }
 
 /* Rows that some draft of a target needs. */
 static uint32_t first_row(const heads_span *span, uint32_t given) {
-    if (span->heads->config.kind == HEADS_EAGLE)
+    if (span->heads->config.kind != HEADS_MEDUSA)
         return given;
     uint32_t token = span->want[0].row - span->span->first + 1, before = 1 + span->heads->drafts;
     return token > before ? token - before : 0;
@@ -480,7 +525,7 @@ static avo_status run_spans(train_core *core, const train_heads_pass *pass, trai
         span.begin = first_row(&span, pass->begin != NULL ? pass->begin[number] : 0);
         if (span.begin + 1 >= span.span->rows)
             continue;
-        span.rows = span.span->rows - 1 - span.begin;
+        span.rows = span.span->rows - span.begin - heads_row_distance(core->heads) + 1;
         AVO_TRY(run_span(&span, sums, error));
     }
     return AVO_OK;

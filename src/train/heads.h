@@ -1,7 +1,8 @@
-/* Draft heads in training: Medusa heads and EAGLE layers of a frozen model (docs/heads.md has the
- * formulas and the file). A core that was opened with TRAIN_DRAFT_HEADS has them as its parameters,
- * under the names that they have in the file. Hidden states are those of the serving forward pass,
- * so any model that is served can be the base. Called by the loop (heads_task.c) and by output.h.
+/* Draft heads in training: Medusa heads, EAGLE layers and distilled drafts of a frozen model
+ * (docs/heads.md has the formulas and the file). A core that was opened with TRAIN_DRAFT_HEADS has
+ * them as its parameters, under the names that they have in the file. Hidden states are those of
+ * the serving forward pass, so any model that is served can be the base. Called by the loop
+ * (heads_task.c) and by output.h.
  *
  * Target j is a token of a sequence that is wanted and has two tokens before it; T tokens before it
  * are known to no draft of index T − 1. The loss of a target is
@@ -12,7 +13,8 @@
  * token itself is what is to be guessed. Draft k guesses token j from what was known k + 2 tokens
  * before. EAGLE: the drafts in front of it are taken to be right, its own output is the state, and
  * state_share · HEADS_DECAY^k · smooth L1 distance of the normed output to the model's normed state
- * is added, divided by the latter's size.
+ * is added, divided by the latter's size. A distilled draft has draft 0 alone: what it says behind
+ * drafts that were right is what it says behind the tokens themselves.
  *
  * Bits depend on neither threads nor the division into passes: each sequence is computed forward
  * and backward alone, and sequences are in order. */
@@ -33,6 +35,7 @@ AVO_MUST_USE avo_status train_heads_check(const avo_model *model,
 /* The tokens that can be drafted, ascending: before the first pass. */
 AVO_MUST_USE avo_status train_heads_set_tokens(train_core *core, const int32_t *tokens,
                                                uint32_t count, avo_error *error);
+heads_kind train_heads_kind(const train_core *core);
 /* How many these are: at most as many as the vocabulary has. */
 uint32_t train_heads_tokens(const train_core *core);
 /* The `count` most frequent of these tokens with `amounts`, ascending. Amounts say little about

@@ -1,6 +1,7 @@
 /* Inside the training of draft heads. heads.c opens them, heads_loss.c compares outputs with
- * targets, heads_medusa.c and heads_eagle.c have the two networks, heads_attention.c the attention
- * of unrolled drafts, heads_start.c the first weights, heads_file.c the file. */
+ * targets; heads_medusa.c, heads_eagle.c and heads_draft.c have the three networks, heads_layer.c
+ * and heads_attention.c the layer that the last two are made of; heads_start.c the first weights,
+ * heads_file.c the file. */
 #ifndef AVO_TRAIN_HEADS_INT_H
 #define AVO_TRAIN_HEADS_INT_H
 
@@ -8,48 +9,61 @@
 #include "train/heads.h"
 
 #define HEADS_EPSILON_LEAST 1e-12
+#define HEADS_RUNS_MAX      4 /* drafts of EAGLE in a row, layers of a distilled draft */
 
-/* Matrices and norms of an EAGLE layer, by their numbers among the parameters. */
+/* ---- Numbers of parameters ---- */
+
+/* Matrices and norms of a layer, behind the number of its first one. */
+typedef enum layer_parameter {
+    LAYER_QUERY,
+    LAYER_KEY,
+    LAYER_VALUE,
+    LAYER_OUTPUT,
+    LAYER_GATE,
+    LAYER_UP,
+    LAYER_DOWN,
+    LAYER_ATTENTION_NORM,
+    LAYER_FEED_FORWARD_NORM,
+    LAYER_PARAMETERS
+} layer_parameter;
+
+/* EAGLE. A distilled draft has its layers one after the other, then the output norm. */
 typedef enum eagle_parameter {
     EAGLE_TAP_NORM,
     EAGLE_FUSE,
     EAGLE_STATE_NORM,
     EAGLE_TOKEN_NORM,
     EAGLE_INPUT,
-    EAGLE_QUERY,
-    EAGLE_KEY,
-    EAGLE_VALUE,
-    EAGLE_OUTPUT,
-    EAGLE_GATE,
-    EAGLE_UP,
-    EAGLE_DOWN,
-    EAGLE_ATTENTION_NORM,
-    EAGLE_FEED_FORWARD_NORM,
-    EAGLE_OUTPUT_NORM,
+    EAGLE_LAYER,
+    EAGLE_OUTPUT_NORM = EAGLE_LAYER + LAYER_PARAMETERS,
     EAGLE_PARAMETERS
 } eagle_parameter;
 
-/* What a draft of every row of one sequence was computed from; [rows][…] each. */
-typedef struct eagle_step {
-    float *state, *state_normed, *input; /* width */
-    float *normed;                       /* width: input of q, k, v */
-    float *query, *key, *value;          /* rotated */
-    float *attended, *joined;            /* query width, width */
+/* ---- Buffers ---- */
+
+/* What one run of a layer over the rows of a sequence was computed from; [rows][…] each. */
+typedef struct layer_run {
+    float *input, *normed;      /* width; normed: input of q, k, v */
+    float *query, *key, *value; /* rotated */
+    float *attended, *joined;   /* query width, width */
     float *normed_up, *gate, *up, *active;
     float *result; /* the layer's output */
     float *dkey, *dvalue;
-} eagle_step;
+    float *state, *state_normed; /* EAGLE: width */
+} layer_run;
 
-typedef struct eagle_buffers {
-    float *tap_normed[HEADS_TAPS_MAX];
-    float *embedded, *token_normed; /* width */
-    eagle_step step[HEADS_EAGLE_STEPS];
-    float *cosine, *sine; /* [rows][pairs] */
-    float *scores;        /* [kv heads][2][rows] */
+typedef struct layer_buffers {
+    float *embedded;               /* width */
+    layer_run run[HEADS_RUNS_MAX]; /* EAGLE: of each draft; distilled draft: of each layer */
+    float *cosine, *sine;          /* [rows][pairs] */
+    float *scores;                 /* [kv heads][2][rows] */
     /* derivatives by what has the name */
-    float *dresult, *dnext, *dinput, *djoined, *dnormed, *dstate;
+    float *dresult, *dinput, *djoined, *dnormed;
     float *dquery, *dattended, *dactive, *dgate;
-} eagle_buffers;
+    /* EAGLE */
+    float *tap_normed[HEADS_TAPS_MAX];
+    float *token_normed, *dnext, *dstate;
+} layer_buffers;
 
 typedef struct medusa_buffers {
     float *normed, *token;          /* [rows][width] n and u */
@@ -59,7 +73,9 @@ typedef struct medusa_buffers {
 struct train_heads {
     heads_config config;
     double teacher, state_scale;
-    uint32_t drafts, window;
+    uint32_t drafts;  /* in a row, whose targets are counted */
+    uint32_t outputs; /* that have a loss: a distilled draft's rows are all alike */
+    uint32_t window;
     int32_t *token;   /* [config.frequent] */
     uint32_t *column; /* [vocabulary] of a token's logit; UINT32_MAX: it cannot be drafted */
     float *head;      /* [frequent][width] the model's output rows */
@@ -75,11 +91,11 @@ struct train_heads {
     float *logits, *wanted;           /* [TRAIN_HEAD_ROWS][frequent] */
     float *states;                    /* [TRAIN_HEAD_ROWS][width] the model's, normed */
     medusa_buffers medusa;
-    eagle_buffers eagle;
+    layer_buffers layer;
 };
 
 /* One sequence of a pass. Rows are counted from `begin` on: row r has the state of position
- * begin + r and the token behind it. */
+ * begin + r and the token behind it. In a distilled draft it has the token at that position. */
 typedef struct heads_span {
     train_core *core;
     struct train_heads *heads;
@@ -89,6 +105,12 @@ typedef struct heads_span {
     uint32_t wants;
     uint32_t begin, rows;
 } heads_span;
+
+/* From the row of a first draft to the token that it guesses, less `begin`: rows of a distilled
+ * draft have that token's predecessor, others the state in front of it. */
+static inline uint32_t heads_row_distance(const struct train_heads *heads) {
+    return heads->config.kind == HEADS_LAYERS ? 1 : 2;
+}
 
 /* ---- Matrices ---- */
 
@@ -118,19 +140,61 @@ void heads_norm_rows(train_core *core, const heads_norm *norm, float *out);
 void heads_norm_back(train_core *core, const heads_norm *norm, const float *dy, bool add,
                      float *dx);
 
-/* ---- The two networks ---- */
+/* ---- A layer ---- */
+
+/* One run of a layer over the rows [first, span->rows) of a sequence. */
+typedef struct layer_pass {
+    const heads_span *span;
+    train_core *core;
+    layer_buffers *b;
+    layer_run *own;
+    /* Where rows see keys of other runs: `own` is runs[step], EAGLE's draft `step`. */
+    const layer_run *runs;
+    uint32_t step;
+    uint32_t parameter; /* the layer's first */
+    const heads_config *config;
+    size_t first, rows, width, query, kv;
+} layer_pass;
+
+layer_pass layer_pass_of(const heads_span *span, uint32_t parameter, layer_run *runs,
+                         uint32_t step);
+/* Embeddings of the tokens `behind` places behind the rows' positions, and the rows' angles. */
+void layer_begin(const heads_span *span, uint32_t behind);
+/* From own->input to own->result. */
+void layer_forward(const layer_pass *pass);
+/* From b->dresult to b->dinput. own->dkey and dvalue are complete: those of runs that see them were
+ * added before. */
+void layer_backward(const layer_pass *pass);
+
+/* dkey and dvalue of the first `runs` runs are 0. */
+void layer_clear_keys(const heads_span *span, uint32_t runs);
+
+/* Of the pass's rows, columns [part · columns, …) of a parameter: products, norms, copies. */
+void layer_multiply(const layer_pass *pass, uint32_t parameter, uint32_t part, size_t columns,
+                    const float *x, float *y, bool add);
+void layer_multiply_back(const layer_pass *pass, uint32_t parameter, uint32_t part, size_t columns,
+                         const float *x, const float *dy, float *dx, bool add);
+heads_norm layer_norm_of(const layer_pass *pass, uint32_t parameter, const float *x);
+void layer_norm(const layer_pass *pass, uint32_t parameter, const float *x, float *out);
+void layer_norm_back(const layer_pass *pass, uint32_t parameter, const float *x, const float *dy,
+                     bool add, float *dx);
+void layer_copy(const layer_pass *pass, const float *from, float *to);
+
+/* A row of EAGLE's draft `step` sees rows of true states up to row − step, then one row of each
+ * later draft; of a distilled draft (step 0) all rows before it; `window` rows in all. */
+void layer_attention(const layer_pass *pass);
+/* From dattended to dquery; adds to dkey and dvalue of the rows that were seen. */
+void layer_attention_back(const layer_pass *pass);
+
+/* ---- The networks ---- */
 
 /* `output` of all drafts and rows; then from `doutput` to gradients. */
 void medusa_forward(const heads_span *span);
 void medusa_backward(const heads_span *span);
 void eagle_forward(const heads_span *span);
 void eagle_backward(const heads_span *span);
-
-/* Draft `step` of EAGLE: row r sees rows of true states up to r − step, then one row of each later
- * draft, `window` in all. Rows below `step` have none. */
-void eagle_attention(const heads_span *span, uint32_t step);
-/* From dattended to dquery; adds to dkey and dvalue of the drafts that were seen. */
-void eagle_attention_back(const heads_span *span, uint32_t step);
+void draft_forward(const heads_span *span);
+void draft_backward(const heads_span *span);
 
 /* First weights. */
 void heads_start(train_core *core);

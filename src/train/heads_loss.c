@@ -109,15 +109,16 @@ static avo_status ask_model(heads_chunk *chunk, avo_error *error) {
 /* Which targets have this draft, and the rows of its outputs. */
 static void choose_rows(heads_chunk *chunk, uint32_t draft) {
     const heads_span *span = chunk->span;
-    bool eagle = span->heads->config.kind == HEADS_EAGLE;
+    uint32_t far = heads_row_distance(span->heads);
+    uint32_t before = span->heads->config.kind == HEADS_MEDUSA ? draft : 0;
     chunk->draft = draft;
     chunk->rows = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         uint32_t token = token_of(chunk, i);
-        if (token < 2 + draft + span->begin)
+        if (token < far + draft + span->begin)
             continue;
         chunk->target[chunk->rows] = i;
-        chunk->row[chunk->rows++] = token - 2 - span->begin - (eagle ? 0 : draft);
+        chunk->row[chunk->rows++] = token - far - span->begin - before;
     }
 }
 
@@ -230,11 +231,11 @@ static avo_status compare_chunk(heads_chunk *chunk, train_heads_sums *sums, avo_
     if (heads->teacher > 0.0)
         AVO_TRY(ask_model(chunk, error));
     train_each(core, chunk->count, 1, wanted_rows, chunk);
-    const float *last = heads->tap[heads->config.taps - 1];
     for (uint32_t i = 0; span->pass->state_share > 0.0 && i < chunk->count; i++)
-        core->loops->norm(&core->net.view->final_norm, last + chunk->want[i].row * width,
+        core->loops->norm(&core->net.view->final_norm,
+                          heads->tap[heads->config.taps - 1] + chunk->want[i].row * width,
                           (uint32_t)width, heads->states + i * width);
-    for (uint32_t k = 0; k < heads->drafts; k++)
+    for (uint32_t k = 0; k < heads->outputs; k++)
         compare_draft(chunk, k, sums);
     return AVO_OK;
 }
@@ -248,7 +249,7 @@ static void count_chain(const heads_span *span, const uint8_t *is_target, uint32
     for (uint32_t k = 0; k < heads->drafts; k++) {
         if (token + k >= span->span->sequence->count || is_target[token + k] == 0)
             return;
-        right = right && heads->right[k][token + k] != 0;
+        right = right && heads->right[k < heads->outputs ? k : 0][token + k] != 0;
         sums->chains[k]++;
         sums->accepted[k] += right;
     }
@@ -258,7 +259,7 @@ avo_status heads_compare(const heads_span *span, train_heads_sums *sums, avo_err
     const struct train_heads *heads = span->heads;
     size_t row_bytes = heads->config.width * sizeof(float);
     heads_chunk chunk = {.span = span};
-    for (uint32_t k = 0; k < heads->drafts && span->pass->learn; k++)
+    for (uint32_t k = 0; k < heads->outputs && span->pass->learn; k++)
         memset(heads->doutput[k], 0, span->rows * row_bytes);
     for (uint32_t at = 0; at < span->wants; at += chunk.count) {
         chunk.want = span->want + at;
@@ -266,7 +267,8 @@ avo_status heads_compare(const heads_span *span, train_heads_sums *sums, avo_err
         AVO_TRY(compare_chunk(&chunk, sums, error));
     }
     sums->targets += span->wants;
-    for (uint32_t token = span->begin + 2; token <= span->span->rows; token++)
+    for (uint32_t token = span->begin + heads_row_distance(heads); token <= span->span->rows;
+         token++)
         count_chain(span, span->span->sequence->wanted, token, sums);
     return AVO_OK;
 }

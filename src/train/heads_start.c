@@ -1,6 +1,7 @@
 /* First weights of draft heads. Medusa heads begin as the model's own output: their states are 0.
  * An EAGLE layer begins as the model's last one where that has the same form, behind projections
- * that hand on the model's last state. */
+ * that hand on the model's last state; a distilled draft as the model's first layers and its last.
+ */
 #include "train/heads_int.h"
 
 #include "base/random.h"
@@ -32,19 +33,23 @@ static void add_identity(const train_parameter *parameter, uint32_t column) {
         parameter->value[(size_t)i * parameter->k + column + i] += 1.0f;
 }
 
-/* Whether the model's last layer computes what an EAGLE layer does. */
-static bool has_form(const model_view *view, const layer_view *layer) {
+/* Whether a layer of the model computes what a layer of draft heads does, with the same sizes. */
+static bool has_form(const train_core *core, const layer_view *layer) {
+    const model_view *view = core->net.view; /* has tables of rotation */
+    const heads_config *c = &core->heads->config;
     const rotary_table *rotary = layer->rotary == ROTARY_NONE ? NULL : &view->rotary[layer->rotary];
     return layer->experts.count == 0 && !layer->norm_after && layer->gate.weight.data != NULL &&
            layer->activation == ACTIVATION_SILU && layer->attention_norm.kind == NORM_RMS &&
            layer->attention_norm.weight != NULL && layer->feed_forward_norm.kind == NORM_RMS &&
            layer->feed_forward_norm.weight != NULL && rotary != NULL &&
-           rotary->pairs == layer->head_size / 2;
+           rotary->pairs == layer->head_size / 2 && layer->heads == c->attention_heads &&
+           layer->kv_heads == c->kv_heads && layer->head_size == c->head_size &&
+           layer->feed_forward == c->feed_forward;
 }
 
 /* Rows of a matrix of the model, times a factor. Where it rotates neighbours, rows of a head change
  * places: here halves are rotated. */
-static void copy_rows(const train_core *core, eagle_parameter number, const linear_view *from,
+static void copy_rows(const train_core *core, uint32_t number, const linear_view *from,
                       uint32_t swapped, float factor) {
     const train_parameter *to = &core->parameters.item[number];
     for (uint32_t row = 0; row < to->rows; row++) {
@@ -60,39 +65,49 @@ static void copy_rows(const train_core *core, eagle_parameter number, const line
     }
 }
 
-static void copy_norm(const train_core *core, eagle_parameter number, const float *weight) {
+static void copy_norm(const train_core *core, uint32_t number, const float *weight) {
     const train_parameter *to = &core->parameters.item[number];
     memcpy(to->value, weight, to->k * sizeof(float));
 }
 
-static void copy_layer(const train_core *core, const model_view *view, const layer_view *layer) {
+/* The layer whose parameters begin at `at`, as `layer` of the model. `damped`: a factor of what it
+ * adds to its input. */
+static void copy_layer(const train_core *core, uint32_t at, const layer_view *layer,
+                       double damped) {
+    const model_view *view = core->net.view;
     uint32_t swapped = view->rotary[layer->rotary].interleaved ? layer->head_size : 0;
-    copy_rows(core, EAGLE_QUERY, &layer->query, swapped, 1.0f);
-    copy_rows(core, EAGLE_KEY, &layer->key, swapped, 1.0f);
-    copy_rows(core, EAGLE_VALUE, &layer->value, 0, 1.0f);
-    copy_rows(core, EAGLE_OUTPUT, &layer->output, 0, (float)LAYER_DAMPED);
-    copy_rows(core, EAGLE_GATE, &layer->gate, 0, 1.0f);
-    copy_rows(core, EAGLE_UP, &layer->up, 0, 1.0f);
-    copy_rows(core, EAGLE_DOWN, &layer->down, 0, (float)LAYER_DAMPED);
-    copy_norm(core, EAGLE_ATTENTION_NORM, layer->attention_norm.weight);
-    copy_norm(core, EAGLE_FEED_FORWARD_NORM, layer->feed_forward_norm.weight);
+    copy_rows(core, at + LAYER_QUERY, &layer->query, swapped, 1.0f);
+    copy_rows(core, at + LAYER_KEY, &layer->key, swapped, 1.0f);
+    copy_rows(core, at + LAYER_VALUE, &layer->value, 0, 1.0f);
+    copy_rows(core, at + LAYER_OUTPUT, &layer->output, 0, (float)damped);
+    copy_rows(core, at + LAYER_GATE, &layer->gate, 0, 1.0f);
+    copy_rows(core, at + LAYER_UP, &layer->up, 0, 1.0f);
+    copy_rows(core, at + LAYER_DOWN, &layer->down, 0, (float)damped);
+    copy_norm(core, at + LAYER_ATTENTION_NORM, layer->attention_norm.weight);
+    copy_norm(core, at + LAYER_FEED_FORWARD_NORM, layer->feed_forward_norm.weight);
 }
 
-static void draw_layer(const train_core *core) {
-    for (uint32_t number = EAGLE_QUERY; number <= EAGLE_DOWN; number++) {
-        double deviation = 1.0 / sqrt((double)core->parameters.item[number].k);
-        bool added = number == EAGLE_OUTPUT || number == EAGLE_DOWN;
-        draw(core, number, deviation * (added ? LAYER_DAMPED : 1.0));
+static void draw_layer(const train_core *core, uint32_t at, double damped) {
+    for (uint32_t number = LAYER_QUERY; number <= LAYER_DOWN; number++) {
+        double deviation = 1.0 / sqrt((double)core->parameters.item[at + number].k);
+        bool added = number == LAYER_OUTPUT || number == LAYER_DOWN;
+        draw(core, at + number, deviation * (added ? damped : 1.0));
     }
-    fill(&core->parameters.item[EAGLE_ATTENTION_NORM], 1.0f);
-    fill(&core->parameters.item[EAGLE_FEED_FORWARD_NORM], 1.0f);
+    fill(&core->parameters.item[at + LAYER_ATTENTION_NORM], 1.0f);
+    fill(&core->parameters.item[at + LAYER_FEED_FORWARD_NORM], 1.0f);
+}
+
+static void start_layer(const train_core *core, uint32_t at, uint32_t number, double damped) {
+    const layer_view *layer = &core->model->view.layer[number];
+    if (has_form(core, layer))
+        copy_layer(core, at, layer, damped);
+    else
+        draw_layer(core, at, LAYER_DAMPED);
 }
 
 static void start_eagle(train_core *core) {
     const heads_config *c = &core->heads->config;
     const train_parameter *all = core->parameters.item;
-    const model_view *view = core->net.view; /* has tables of rotation */
-    const layer_view *layer = &core->model->view.layer[view->layers - 1];
     fill(&all[EAGLE_TAP_NORM], 1.0f);
     fill(&all[EAGLE_STATE_NORM], 1.0f);
     fill(&all[EAGLE_TOKEN_NORM], 1.0f);
@@ -100,16 +115,27 @@ static void start_eagle(train_core *core) {
     add_identity(&all[EAGLE_FUSE], (c->taps - 1) * c->width);
     draw(core, EAGLE_INPUT, SMALL);
     add_identity(&all[EAGLE_INPUT], 0);
-    copy_norm(core, EAGLE_OUTPUT_NORM, view->final_norm.weight);
-    if (has_form(view, layer))
-        copy_layer(core, view, layer);
-    else
-        draw_layer(core);
+    copy_norm(core, EAGLE_OUTPUT_NORM, core->net.view->final_norm.weight);
+    start_layer(core, EAGLE_LAYER, c->layers - 1, LAYER_DAMPED);
+}
+
+static void start_draft(train_core *core) {
+    const heads_config *c = &core->heads->config;
+    for (uint32_t layer = 0; layer < c->depth; layer++) {
+        bool last = layer > 0 && layer + 1 == c->depth;
+        uint32_t from = last || layer >= c->layers ? c->layers - 1 : layer;
+        start_layer(core, layer * LAYER_PARAMETERS, from, 1.0);
+    }
+    copy_norm(core, c->depth * LAYER_PARAMETERS, core->net.view->final_norm.weight);
 }
 
 void heads_start(train_core *core) {
     if (core->heads->config.kind == HEADS_EAGLE) {
         start_eagle(core);
+        return;
+    }
+    if (core->heads->config.kind == HEADS_LAYERS) {
+        start_draft(core);
         return;
     }
     for (uint32_t k = 0; k < core->heads->drafts; k++) {

@@ -25,7 +25,7 @@ typedef struct heads_task {
     size_t capacity;
     train_sequence *sequences; /* [capacity] */
     uint32_t *begin;           /* [capacity] */
-    bool eagle;
+    heads_kind kind;
 } heads_task;
 
 static train_sequence sequence_at(const heads_split *split, uint64_t index) {
@@ -97,7 +97,7 @@ static avo_status heads_open(train_run_state *run) {
         return status_no_memory(run->error, "a batch", sizeof(*s));
     uint32_t batch = run->settings->batch;
     *s = (heads_task){.capacity = batch > run->sequences_max ? batch : run->sequences_max,
-                      .eagle = strcmp(run->settings->kind, "eagle") == 0};
+                      .kind = train_heads_kind(run->core)};
     run->task_state = s;
     s->sequences = allocator_take_array(run->allocator, s->capacity, sizeof(*s->sequences));
     s->begin = allocator_take_array(run->allocator, s->capacity, sizeof(*s->begin));
@@ -120,7 +120,7 @@ static void heads_close(train_run_state *run) {
 
 /* ---- Steps ---- */
 
-/* Of every other sample the layer is fed only the end of the prompt, as it is of long ones in use.
+/* Of every other sample layers are fed only the end of the prompt, as it is of long ones in use.
  */
 static uint32_t cut_of(const train_run_state *run, const train_sequence *sequence, uint64_t at) {
     uint32_t prompt = 0;
@@ -150,7 +150,7 @@ static void add_metrics(const train_run_state *run, const train_heads_sums *sums
                         const char *prefix, train_metrics *metrics, double *loss) {
     double targets = sums->targets > 0 ? (double)sums->targets : 1.0, per_step = 1.0;
     char name[96];
-    *loss = 0.0;
+    *loss = 0.0; /* a distilled draft has one of the first draft alone */
     for (uint32_t k = 0; k < run->settings->drafts; k++)
         *loss += mathd_power(HEADS_DECAY, k) * (sums->loss[k] + sums->distance[k]) / targets;
     snprintf(name, sizeof(name), "%sloss", prefix);
@@ -172,12 +172,12 @@ static avo_status heads_step(train_run_state *run, uint64_t step, train_metrics 
     for (size_t i = 0; i < count; i++) {
         uint64_t at = (step - 1) * count + i;
         s->sequences[i] = sequence_at(&s->train, run_sample_index(run, at));
-        s->begin[i] = s->eagle ? cut_of(run, &s->sequences[i], at) : 0;
+        s->begin[i] = s->kind != HEADS_MEDUSA ? cut_of(run, &s->sequences[i], at) : 0;
         targets += train_heads_targets(&s->sequences[i]);
     }
     double share = 1.0 - (double)(step - 1) / (double)run->steps / STATE_PART;
     train_heads_pass pass = {.weight = targets > 0 ? 1.0 / (double)targets : 0.0,
-                             .state_share = s->eagle && share > 0.0 ? share : 0.0,
+                             .state_share = s->kind == HEADS_EAGLE && share > 0.0 ? share : 0.0,
                              .learn = true};
     train_heads_sums sums = {0};
     AVO_TRY(run_passes(run, count, pass, &sums));

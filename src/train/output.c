@@ -223,7 +223,7 @@ avo_status output_check(const avo_model *model, const train_settings *settings, 
                        source->path, source_format_name(source->format));
 }
 
-static const char *file_of(const train_settings *settings) {
+const char *output_file(const train_settings *settings) {
     if (settings->task == TRAIN_HEADS)
         return HEADS_FILE;
     return settings->full ? MODEL_FILE : ADAPTER_FILE;
@@ -241,7 +241,7 @@ avo_status output_write(const avo_model *model, const train_settings *settings,
                         const train_parameters *parameters, bool exact, const char *folder,
                         avo_error *error) {
     char path[4200];
-    AVO_TRY(file_join(path, sizeof(path), folder, file_of(settings), error));
+    AVO_TRY(file_join(path, sizeof(path), folder, output_file(settings), error));
     if (settings->task == TRAIN_HEADS)
         return write_heads(settings, parameters, exact, path, error);
     if (settings->full) {
@@ -256,6 +256,6 @@ avo_status output_write(const avo_model *model, const train_settings *settings,
 avo_status output_read(const train_settings *settings, const train_parameters *parameters,
                        const char *folder, avo_error *error) {
     char path[4200];
-    AVO_TRY(file_join(path, sizeof(path), folder, file_of(settings), error));
+    AVO_TRY(file_join(path, sizeof(path), folder, output_file(settings), error));
     return output_read_arrays(path, next_parameter, parameters, error);
 }

@@ -17,6 +17,8 @@ AVO_MUST_USE avo_status output_check(const avo_model *model, const train_setting
 AVO_MUST_USE avo_status output_write(const avo_model *model, const train_settings *settings,
                                      const train_parameters *parameters, bool exact,
                                      const char *folder, avo_error *error);
+/* The file with the weights. */
+const char *output_file(const train_settings *settings);
 /* Reads values back from such a folder: every parameter must be there in its shape. */
 AVO_MUST_USE avo_status output_read(const train_settings *settings,
                                     const train_parameters *parameters, const char *folder,

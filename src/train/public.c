@@ -111,6 +111,10 @@ static avo_status read_settings(public_run *run) {
             train_settings_read(&run->settings, &root, false, &run->arena, "settings", run->error));
     }
     AVO_TRY(train_settings_finish(&run->settings, run->error));
+    if (run->options.adapter_every > 0 && run->options.on_adapter == NULL)
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "adapter_every is %u, but on_adapter is missing",
+                           run->options.adapter_every);
     if (run->options.output == NULL || run->options.output[0] == '\0')
         return status_fail(run->error, AVO_ERROR_ARGUMENT, "output is missing: a folder");
     return AVO_OK;
@@ -132,6 +136,9 @@ static avo_status run_with(public_run *run, const avo_model *model, train_reward
                                  .reward_count = rewards->count,
                                  .on_step = given->on_step != NULL ? on_step : NULL,
                                  .on_step_context = run,
+                                 .on_adapter = given->on_adapter,
+                                 .on_adapter_context = given->on_adapter_context,
+                                 .renew_every = given->adapter_every,
                                  .progress = given->progress,
                                  .progress_context = given->progress_context,
                                  .log = given->log,

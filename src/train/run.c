@@ -91,7 +91,7 @@ static checkpoint_run checkpoint_of(const train_run_state *run) {
                             .parameters = run->parameters,
                             .optimizer = run->optimizer,
                             .steps = run->steps,
-                            .model_digest = source_digest(run->model->source),
+                            .model_digest = run->model_digest,
                             .data_digest = {run->info.digest[0], run->info.digest[1]}};
 }
 
@@ -202,6 +202,7 @@ static avo_status begin(train_run_state *run, arena *arena) {
                            "choose another output",
                            output, (unsigned long long)found);
     run->state = (checkpoint_state){.best = NAN};
+    run->model_digest = source_digest_whole(run->model->source);
     checkpoint_run run_of = checkpoint_of(run);
     if (found > 0) {
         AVO_TRY(read_checkpoint(run, arena, found, &history));

@@ -53,6 +53,7 @@ struct train_run_state {
     train_record record;
     train_lock lock; /* on the output folder */
     checkpoint_state state;
+    uint64_t model_digest; /* source_digest_whole */
     uint64_t steps;
     /* Scratch of passes, for rows_max tokens and sequences_max sequences. */
     uint32_t rows_max, sequences_max, context_max;

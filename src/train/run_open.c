@@ -180,7 +180,10 @@ static uint64_t rollout_tokens(const train_run_state *run) {
 }
 
 static heads_kind heads_kind_of(const train_settings *s) {
-    return s->kind != NULL && strcmp(s->kind, "eagle") == 0 ? HEADS_EAGLE : HEADS_MEDUSA;
+    for (heads_kind kind = 0; s->kind != NULL && kind < HEADS_KINDS; kind++)
+        if (strcmp(s->kind, heads_kind_name(kind)) == 0)
+            return kind;
+    return HEADS_MEDUSA; /* other tasks */
 }
 
 static train_method method_of(const train_settings *s) {
@@ -206,7 +209,8 @@ void run_core_options(const train_run_state *run, train_core_options *options) {
                                               .drafts = s->drafts,
                                               .tokens = s->frequent,
                                               .window = s->window,
-                                              .teacher = s->teacher},
+                                              .teacher = s->teacher,
+                                              .depth = s->depth},
                                     .bfloat16 = s->bf16,
                                     .rows_max = run->rows_max,
                                     .sequences_max = run->sequences_max,

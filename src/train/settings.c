@@ -1,6 +1,8 @@
 /* The table of settings, their defaults and checks. */
 #include "train/settings.h"
 
+#include "model/heads.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -67,7 +69,8 @@ const train_setting train_setting_table[] = {
      "muon: with all weights or heads, for matrices, AdamW for the rest (default: pretrain and "
      "heads muon, else adamw)"},
     {"muon-lr", SETTING_NUMBER, AT(muon_lr), ALL, false, 0, 1000, "X",
-     "learning rate of matrices with Muon (default 0.02; heads: medusa 0.03, eagle 0.04)"},
+     "learning rate of matrices with Muon (default 0.02; heads: medusa 0.03, eagle and layers "
+     "0.04)"},
     {"schedule", SETTING_CHOICE, AT(schedule), ALL, false, 0, 0, "constant|linear|cosine",
      "learning rate over the steps (default: pretrain cosine, rl constant, else linear)"},
     {"warmup", SETTING_U32, AT(warmup), ALL, false, 0, 1000000000, "N",
@@ -109,15 +112,19 @@ const train_setting train_setting_table[] = {
      "rl: interpreter of python rewards (default python3)"},
     {"unsafe", SETTING_FLAG, AT(unsafe), RL, true, 0, 0, NULL,
      "rl: run python rewards also where the system cannot confine them"},
-    {"kind", SETTING_CHOICE, AT(kind), HEADS, false, 0, 0, "medusa|eagle",
+    {"kind", SETTING_CHOICE, AT(kind), HEADS, false, 0, 0, "medusa|eagle|layers",
      "medusa: heads that read the model's last state (default); eagle: a layer that also reads its "
-     "own drafts"},
+     "own drafts; layers: a distilled draft, a small model between the embedding and the output "
+     "matrix of the large one"},
+    {"depth", SETTING_U32, AT(depth), HEADS, false, 1, HEADS_DEPTH_MAX, "N",
+     "layers: how many (default 2)"},
     {"drafts", SETTING_U32, AT(drafts), HEADS, false, 1, 8, "N",
-     "medusa: heads (default 4); eagle: drafts in a row that it learns, at most 4 (default 2)"},
+     "medusa: heads (default 4); eagle: drafts in a row that it learns, at most 4 (default 2); "
+     "layers: drafts in a row that metrics count (default 4)"},
     {"frequent", SETTING_U32, AT(frequent), HEADS, false, 1, 65536, "N",
      "tokens that can be drafted: the most frequent ones (default 8192, at most the vocabulary)"},
     {"window", SETTING_U32, AT(window), HEADS, false, 0, 65536, "N",
-     "eagle: rows that a row sees, at least 8 (default 128; 0: all)"},
+     "eagle, layers: rows that a row sees, at least 8 (default 128; 0: all)"},
     {"teacher", SETTING_NUMBER, AT(teacher), HEADS, false, 0, 10, "X",
      "heads learn the model's probabilities at this temperature (default 0.7; 0: the tokens of the "
      "texts)"},
@@ -170,15 +177,17 @@ static void integer(uint32_t *value, uint32_t given, uint32_t otherwise) {
 
 static void fill_heads(train_settings *s) {
     text(&s->kind, "medusa");
-    bool eagle = strcmp(s->kind, "eagle") == 0;
-    integer(&s->drafts, 0, eagle ? 2 : 4);
+    bool medusa = strcmp(s->kind, "medusa") == 0;
+    integer(&s->drafts, 0, strcmp(s->kind, "eagle") == 0 ? 2 : 4);
     integer(&s->frequent, 0, 8192);
     integer(&s->window, UINT32_MAX, 128);
     number(&s->teacher, 0.7);
     number(&s->temperature, 0.0);
     text(&s->type, "q8");
     if (s->task == TRAIN_HEADS)
-        number(&s->muon_lr, eagle ? 0.04 : 0.03);
+        number(&s->muon_lr, medusa ? 0.03 : 0.04);
+    if (strcmp(s->kind, "layers") == 0)
+        integer(&s->depth, 0, 2);
 }
 
 static void fill_defaults(train_settings *s) {
@@ -287,6 +296,9 @@ static avo_status check_heads(const train_settings *s, avo_error *error) {
     if (strcmp(s->kind, "eagle") == 0 && s->drafts > 4)
         return status_fail(error, AVO_ERROR_ARGUMENT, "drafts is %u, with eagle at most 4",
                            s->drafts);
+    if (s->depth > 0 && strcmp(s->kind, "layers") != 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "depth has an effect only with kind layers, kind is %s", s->kind);
     if (s->window > 0 && s->window < 8)
         return status_fail(error, AVO_ERROR_ARGUMENT, "window is %u, must be 0 or at least 8",
                            s->window);

@@ -66,10 +66,11 @@ typedef struct train_settings {
     const char *python;  /* interpreter of `python` rewards; NULL: python3 */
     bool unsafe;         /* … also where the system cannot confine it */
     /* draft heads */
-    const char *kind, *type;     /* "medusa", "eagle"; of matrices in the result: "q8", … */
+    const char *kind, *type;     /* "medusa", …; of matrices in the result: "q8", … */
     double teacher, temperature; /* of the model's probabilities; of answers that it gives */
     uint32_t drafts;             /* 0: the kind's default */
-    uint32_t frequent, window;   /* tokens that can be drafted; EAGLE: rows that a row sees */
+    uint32_t frequent, window;   /* tokens that can be drafted; rows that a row of layers sees */
+    uint32_t depth;              /* of a distilled draft; 0: the default */
     /* the run */
     uint32_t eval_every, save_every, keep; /* 0: never; 0: only at the end; checkpoints */
     uint32_t rows;                         /* tokens of a forward pass at most; 0: chosen */

@@ -52,6 +52,33 @@ class Pack(unittest.TestCase):
                 self.assertEqual(seen["weights"], report["parameters"])
         self.assertEqual(self.files(), ["model.avo"])
 
+    def test_recommended(self):
+        """Without a type numbers are kept, and what halves them is named; a calibration alone is
+        what docs/quantisation.md recommends."""
+        model = tiny_model.write(self.folder.name)
+        text = Path(self.folder.name) / "text.txt"
+        text.write_text("once upon a time there was a quick brown fox. " * 20)
+        statistics = Path(self.folder.name) / "text.cal"
+        call("calibrate", model, "--file", text, "-o", statistics)
+        status, out, error = pack(model, "-o", self.path)
+        self.assertEqual(status, 0, error)
+        self.assertIn(f"avocet pack {model} -o {self.path} --calibrate TEXT", out)
+        kept = self.path.read_bytes()
+        status, out, _ = pack(model, "-o", self.path, "--calibrate", statistics, "--json")
+        self.assertEqual((status, json.loads(out)["type"]), (0, "q8b"))
+        self.assertLess(json.loads(out)["bits_per_weight"], 10)  # norms of f32 are much here
+        recommended = self.path.read_bytes()
+        self.assertLess(len(recommended), 0.5 * len(kept))
+        explicit = self.path.with_name("explicit.avo")
+        status, out, _ = pack(model, "-o", explicit, "--type", "q8", "--look-up", "shared",
+                              "--calibrate", statistics)
+        self.assertEqual((status, explicit.read_bytes()), (0, recommended))
+        self.assertNotIn("kept", out)
+        # what is packed already has nothing to gain
+        self.assertNotIn("kept", pack(explicit, "-o", self.path)[1])
+        pack(model, "-o", self.path, "--calibrate", statistics, "--look-up", "f16")
+        self.assertGreater(len(self.path.read_bytes()), len(recommended))
+
     def test_bits(self):
         """The budget holds, more bits are never worse, and the table adds up."""
         model = tiny_model.write(self.folder.name)

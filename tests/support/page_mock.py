@@ -78,6 +78,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         mock = self.server.mock
         path = self.path.split("?")[0]
         mock.seen.append(path)
+        if path in mock.broken:  # one that got no answer at all would be asked again by the browser
+            mock.broken.remove(path)
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\n{\"ver\r\n")
+            self.close_connection = True
+            return
         file = ROOT / "web" / ("index.html" if path == "/" else path[1:])
         if re.fullmatch(r"/([a-z_]+\.[a-z]+)?", path) and file.is_file():
             self.send(200, TYPES[file.suffix], file.read_bytes(), page_headers().items())
@@ -179,6 +188,7 @@ class Mock:
         self.key = None
         self.answers, self.bodies, self.seen, self.running = [], [], [], []
         self.gone = self.tokens = 0
+        self.broken = set()  # paths whose next answer ends in the middle
         self.training = None  # what /training says of a run, or of None: all; None: not offered
         self.runs_asked = []
         self.figures = None  # a function that makes the telemetry; None: from what happened here

@@ -146,6 +146,55 @@ static inline void remove_file(const char *folder, const char *name) {
     assert_int_equal(unlink(whole), 0);
 }
 
-#define ADAPTER "adapter_model.safetensors"
+#define ADAPTER        "adapter_model.safetensors"
+#define ADAPTER_CONFIG "adapter_config.json"
+
+/* ---- A run in two halves ---- */
+
+typedef struct halves {
+    const char *whole, *parts;           /* folders of the run and of its halves */
+    const char *settings, *resumed_with; /* of the first half; of the second one */
+    const char *file;                    /* what it makes */
+    uint64_t at;                         /* the step behind which it is stopped */
+} halves;
+
+static inline void assert_same_output(const halves *h) {
+    assert_same_file(h->whole, h->parts, h->file);
+    if (exists(h->whole, ADAPTER_CONFIG))
+        assert_same_file(h->whole, h->parts, ADAPTER_CONFIG);
+}
+
+/* A run; the same stopped at a step and resumed with other limits gives the same bytes. */
+static inline void stop_and_resume(call c, halves h) {
+    avo_train_result result = AVO_TRAIN_RESULT_INIT;
+    c.output = h.whole;
+    c.settings = h.settings;
+    assert_ok_error(train(&c, &result), &w.error);
+    assert_int_equal(result.step, result.steps);
+    c.output = h.parts;
+    c.stop_at = h.at;
+    assert_refused(train(&c, &result), AVO_ERROR_CANCELLED, &w.error, "continues with --resume");
+    assert_int_equal(result.step, h.at);
+    assert_true(exists(h.parts, h.file)); /* usable as it is */
+    c.stop_at = 0;
+    assert_refused(train(&c, &result), AVO_ERROR_ARGUMENT, &w.error, "has a checkpoint of step");
+    c.resume = true;
+    c.settings = h.resumed_with;
+    assert_ok_error(train(&c, &result), &w.error);
+    assert_int_equal(result.first_step, h.at);
+    assert_same_output(&h);
+    /* Everything is done: without the output, as after a kill behind the last checkpoint, it is
+     * written again. */
+    remove_file(h.parts, h.file);
+    if (exists(h.whole, ADAPTER_CONFIG))
+        remove_file(h.parts, ADAPTER_CONFIG);
+    remove_file(h.parts, "trainer_state.json");
+    remove_file(h.parts, "curves.svg");
+    assert_ok_error(train(&c, &result), &w.error);
+    assert_int_equal(result.first_step, result.steps);
+    assert_true(isnan(result.loss)); /* no step was computed */
+    assert_same_output(&h);
+    assert_true(exists(h.parts, "trainer_state.json") && exists(h.parts, "curves.svg"));
+}
 
 #endif

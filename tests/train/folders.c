@@ -47,6 +47,41 @@ static void other_runs_without_a_checkpoint(void **state) {
     assert_ok_error(train(&c, NULL), &w.error);
 }
 
+/* Changes the lowest bit of a byte; `whence` as fseek has it. */
+static void turn_bit(const char *path, long at, int whence) {
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, whence), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, at, whence), 0);
+    assert_int_not_equal(fputc(byte ^ 1, file), EOF);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A base model that differs in one bit of one weight, none of those that source_digest reads. */
+static void another_base(void **state) {
+    (void)state;
+    char s[1024], path[600];
+    avo_model *own = w.model;
+    call c = {.task = "sft", .output = "another-base", .settings = s, .stop_at = 1};
+    settings_of(s, w.texts, "\"steps\": 2, \"lr\": 0.01");
+    assert_refused(train(&c, NULL), AVO_ERROR_CANCELLED, &w.error, "stopped after step 1");
+    c.resume = true;
+    c.stop_at = 0;
+    assert_ok_error(file_make_folder(in_folder("base", path), &w.error), &w.error);
+    const char *changed = tiny_model_write(path, 3);
+    turn_bit(changed, 7 * 4 + 1024, SEEK_SET); /* of the embedding */
+    assert_ok_error(avo_model_open(changed, NULL, &w.model, &w.error), &w.error);
+    assert_int_equal(source_digest(w.model->source), source_digest(own->source));
+    assert_refused(train(&c, NULL), AVO_ERROR_ARGUMENT, &w.error, "made with model");
+    assert_int_equal(unlink(in_folder("another-base/run.json", path)), 0); /* an older checkpoint */
+    assert_refused(train(&c, NULL), AVO_ERROR_ARGUMENT, &w.error,
+                   "checkpoint-1 was made with model");
+    avo_model_close(w.model);
+    w.model = own;
+    assert_ok_error(train(&c, NULL), &w.error);
+}
+
 /* The newest checkpoint that can be read is continued. */
 static void damaged_checkpoints(void **state) {
     (void)state;
@@ -62,11 +97,14 @@ static void damaged_checkpoints(void **state) {
     c.log_text = calloc(1, LOG_CAPACITY);
     /* Without its state it is none; with half of its moments it is passed over. */
     assert_int_equal(unlink(in_folder("damaged/checkpoint-4/training_state.json", path)), 0);
+    /* Its weights can be read, but one bit of them has changed. */
+    turn_bit(in_folder("damaged/checkpoint-2/" ADAPTER, path), -1, SEEK_END);
     write_text(path, "damaged/checkpoint-3/optimizer.safetensors", "nonsense");
     assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.first_step, 2);
+    assert_int_equal(result.first_step, 1);
     assert_non_null(strstr(c.log_text, "checkpoint-3 cannot be read: "));
-    assert_non_null(strstr(c.log_text, "resuming behind step 2"));
+    assert_non_null(strstr(c.log_text, "the file is damaged"));
+    assert_non_null(strstr(c.log_text, "resuming behind step 1"));
     free(c.log_text);
     c.log_text = NULL;
     call whole = {.task = "sft", .output = "undamaged", .settings = s};
@@ -144,9 +182,13 @@ static void several_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_runs),          cmocka_unit_test(other_runs_without_a_checkpoint),
-        cmocka_unit_test(damaged_checkpoints), cmocka_unit_test(leftovers_are_cleared),
-        cmocka_unit_test(one_run_a_folder),    cmocka_unit_test(several_files),
+        cmocka_unit_test(other_runs),
+        cmocka_unit_test(another_base),
+        cmocka_unit_test(other_runs_without_a_checkpoint),
+        cmocka_unit_test(damaged_checkpoints),
+        cmocka_unit_test(leftovers_are_cleared),
+        cmocka_unit_test(one_run_a_folder),
+        cmocka_unit_test(several_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
 /* AVO_TEST_THREADS. Draft heads in training, against PyTorch (tools/oracle/make_head_gradients.py):
- * losses and gradients of both kinds on the reference device, the same bits however sequences are
+ * losses and gradients of all kinds on the reference device, the same bits however sequences are
  * divided and for any number of threads, a file that opens as it was trained, and what is refused.
  * Errors are measured as in tests/train/gradients.c. */
 #include "support/support.h"
@@ -30,6 +30,8 @@ static const heads_case cases[] = {
     {"medusa-hard", "f32-medusa", {HEADS_MEDUSA, 4, 61, 0, 0.0}, 0, 0.0},
     {"eagle", "f32-eagle", {HEADS_EAGLE, 3, 61, 8, 0.7}, 3, 0.5},
     {"eagle-hard", "f32-eagle", {HEADS_EAGLE, 2, 61, 0, 0.0}, 0, 0.0},
+    {"layers", "f32-layers", {HEADS_LAYERS, 3, 61, 0, 0.7, 2}, 0, 0.0},
+    {"layers-hard", "f32-layers", {HEADS_LAYERS, 3, 61, 8, 0.0, 2}, 3, 0.0},
 };
 
 /* Tensors of a fixture. */
@@ -164,9 +166,10 @@ static void as_pytorch(void **state) {
     assert_ok_error(train_heads_run(b.core, &pass, &sums, &b.error), &b.error);
     size_t count;
     const float *expected = numbers_of(&oracle, "sums", "", &count);
-    assert_int_equal(count, 2 * c->options.drafts);
+    uint32_t outputs = c->options.kind == HEADS_LAYERS ? 1 : c->options.drafts;
+    assert_int_equal(count, 2 * outputs);
     double lost = 0.0, worst = 0.0;
-    for (uint32_t k = 0; k < c->options.drafts; k++) {
+    for (uint32_t k = 0; k < outputs; k++) {
         lost = fmax(lost, fabs(sums.loss[k] / (double)expected[2 * k] - 1.0));
         if (c->state_share > 0.0)
             lost = fmax(lost, fabs(sums.distance[k] / (double)expected[2 * k + 1] - 1.0));
@@ -182,7 +185,7 @@ static void as_pytorch(void **state) {
 
 /* ---- Bits ---- */
 
-#define NUMBERS_MAX 16384
+#define NUMBERS_MAX 32768
 
 /* Gradients of all parameters, one behind the other, of two sequences; `apart`: in a pass each. */
 static size_t gradients_of(const heads_case *c, uint32_t threads, bool apart, float *out) {
@@ -232,7 +235,7 @@ static void file(void **state) {
     (void)state;
     static const quant_type types[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q4_1};
     char path[600];
-    for (size_t i = 0; i < 3; i += 2) {
+    for (size_t i = 0; i < 5; i += 2) {
         uint64_t bytes = UINT64_MAX;
         bench b;
         bench_open(&b, &cases[i], "ref", 1);
@@ -314,13 +317,13 @@ static void refusals(void **state) {
     bad = good;
     bad.tokens = 0;
     refuse("smollm2", &bad, "tokens is 0");
-    bad = good;
-    bad.kind = HEADS_LAYERS;
-    refuse("smollm2", &bad, "kind must be medusa or eagle");
+    bad = cases[4].options;
+    bad.depth = 5;
+    refuse("smollm2", &bad, "depth is 5, must be 1 to 4");
 }
 
 int main(void) {
-    struct CMUnitTest tests[8];
+    struct CMUnitTest tests[12];
     size_t count = 0;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         tests[count++] = (struct CMUnitTest){cases[i].name, as_pytorch, NULL, NULL,

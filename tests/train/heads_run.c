@@ -5,31 +5,6 @@
 
 #define HEADS "heads.safetensors"
 
-/* A run; the same stopped at step `at` and resumed with other limits. */
-static void stop_and_resume(call c, const char *whole, const char *parts, const char *settings,
-                            const char *other_settings, uint64_t at) {
-    avo_train_result result = AVO_TRAIN_RESULT_INIT;
-    c.output = whole;
-    c.settings = settings;
-    assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.step, result.steps);
-    c.output = parts;
-    c.stop_at = at;
-    assert_refused(train(&c, &result), AVO_ERROR_CANCELLED, &w.error, "continues with --resume");
-    assert_true(exists(parts, HEADS)); /* usable as it is */
-    c.stop_at = 0;
-    c.resume = true;
-    c.settings = other_settings;
-    assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.first_step, at);
-    assert_same_file(whole, parts, HEADS);
-    /* All steps are done: the output alone is written again. */
-    remove_file(parts, HEADS);
-    assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.first_step, result.steps);
-    assert_same_file(whole, parts, HEADS);
-}
-
 #define HEADS_REST                                                                                 \
     "\"steps\": 8, \"batch\": 2, \"muon_lr\": 0.05, \"no_template\": true, \"save_every\": 3"
 
@@ -42,7 +17,7 @@ static void medusa(void **state) {
     snprintf(settings, sizeof(settings), "{\"data\": \"%s\", \"threads\": 2, %s}", w.prompts, rest);
     snprintf(other, sizeof(other), "{\"data\": \"%s\", \"threads\": 1, \"rows\": 40, %s}",
              w.prompts, rest);
-    stop_and_resume(c, "medusa-whole", "medusa-parts", settings, other, 4);
+    stop_and_resume(c, (halves){"medusa-whole", "medusa-parts", settings, other, HEADS, 4});
     assert_same_file("medusa-whole", "medusa-parts", "answers.jsonl");
     /* An answer of which only a part was written is given again. */
     file_map map;
@@ -75,7 +50,7 @@ static void eagle(void **state) {
     snprintf(settings, sizeof(settings), "{\"data\": \"%s\", \"threads\": 3, %s}", w.texts, rest);
     snprintf(other, sizeof(other), "{\"data\": \"%s\", \"threads\": 1, \"rows\": 40, %s}", w.texts,
              rest);
-    stop_and_resume(c, "eagle-whole", "eagle-parts", settings, other, 3);
+    stop_and_resume(c, (halves){"eagle-whole", "eagle-parts", settings, other, HEADS, 3});
     c.output = "eagle-again";
     c.settings = settings;
     assert_ok_error(train(&c, NULL), &w.error);
@@ -89,12 +64,31 @@ static void eagle(void **state) {
     avo_heads_close(heads);
 }
 
+/* A distilled draft; as eagle, with a window that samples exceed. */
+static void layers(void **state) {
+    (void)state;
+    char settings[2048], other[2048], rest[900], path[600], whole[700];
+    avo_heads *heads;
+    call c = {.task = "heads"};
+    snprintf(rest, sizeof(rest),
+             "%s, \"kind\": \"layers\", \"depth\": 2, \"window\": 8, \"type\": \"f32\"",
+             HEADS_REST);
+    snprintf(settings, sizeof(settings), "{\"data\": \"%s\", \"threads\": 3, %s}", w.texts, rest);
+    snprintf(other, sizeof(other), "{\"data\": \"%s\", \"threads\": 1, \"rows\": 40, %s}", w.texts,
+             rest);
+    stop_and_resume(c, (halves){"layers-whole", "layers-parts", settings, other, HEADS, 5});
+    snprintf(whole, sizeof(whole), "%s/" HEADS, in_folder("layers-whole", path));
+    assert_ok_error(avo_heads_open(w.model, whole, &heads, &w.error), &w.error);
+    assert_int_equal(heads->config.depth, 2);
+    avo_heads_close(heads);
+}
+
 /* Answers that are learned by heart are guessed. */
 static void heads_learn(void **state) {
     (void)state;
-    static const char *const kinds[] = {"medusa", "eagle"};
+    static const char *const kinds[] = {"medusa", "eagle", "layers"};
     char settings[1024], output[32];
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         call c = {.task = "heads", .output = output, .settings = settings};
         snprintf(output, sizeof(output), "learn-%s", kinds[i]);
         snprintf(settings, sizeof(settings),
@@ -116,7 +110,10 @@ static void refuse(const char *task, const char *settings, avo_status status, co
 static void heads_refused(void **state) {
     (void)state;
     char s[1024], path[600];
-    refuse("heads", "{\"kind\": \"hydra\"}", AVO_ERROR_FORMAT, "must be one of medusa|eagle");
+    refuse("heads", "{\"kind\": \"hydra\"}", AVO_ERROR_FORMAT,
+           "must be one of medusa|eagle|layers");
+    snprintf(s, sizeof(s), "{\"data\": \"%s\", \"depth\": 2}", w.prompts);
+    refuse("heads", s, AVO_ERROR_ARGUMENT, "only with kind layers");
     refuse("heads", "{\"rank\": 4}", AVO_ERROR_FORMAT, "rank is no setting of heads");
     refuse("sft", "{\"drafts\": 4}", AVO_ERROR_FORMAT, "drafts is no setting of sft");
     refuse("heads", "{\"drafts\": 9}", AVO_ERROR_FORMAT, "drafts must be an integer from 1 to 8");
@@ -171,9 +168,9 @@ static void memory_can_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(medusa),          cmocka_unit_test(eagle),
-        cmocka_unit_test(heads_learn),     cmocka_unit_test(heads_refused),
-        cmocka_unit_test(memory_can_fail),
+        cmocka_unit_test(medusa),        cmocka_unit_test(eagle),
+        cmocka_unit_test(layers),        cmocka_unit_test(heads_learn),
+        cmocka_unit_test(heads_refused), cmocka_unit_test(memory_can_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -5,41 +5,6 @@
 #include "eval/reward_int.h"
 #include "train/calls.h"
 
-/* One run of ten steps; the same stopped at step `at` and resumed with other limits. */
-static void stop_and_resume(call c, const char *whole, const char *parts, const char *settings,
-                            const char *other_settings, uint64_t at) {
-    avo_train_result result = AVO_TRAIN_RESULT_INIT;
-    c.output = whole;
-    c.settings = settings;
-    assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.step, result.steps);
-    c.output = parts;
-    c.stop_at = at;
-    assert_refused(train(&c, &result), AVO_ERROR_CANCELLED, &w.error, "continues with --resume");
-    assert_int_equal(result.step, at);
-    assert_true(exists(parts, ADAPTER)); /* usable as it is */
-    c.stop_at = 0;
-    assert_refused(train(&c, &result), AVO_ERROR_ARGUMENT, &w.error, "has a checkpoint of step");
-    c.resume = true;
-    c.settings = other_settings;
-    assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.first_step, at);
-    assert_same_file(whole, parts, ADAPTER);
-    assert_same_file(whole, parts, "adapter_config.json");
-    /* Everything is done: without the output, as after a kill behind the last checkpoint, it is
-     * written again. */
-    remove_file(parts, ADAPTER);
-    remove_file(parts, "adapter_config.json");
-    remove_file(parts, "trainer_state.json");
-    remove_file(parts, "curves.svg");
-    assert_ok_error(train(&c, &result), &w.error);
-    assert_int_equal(result.first_step, result.steps);
-    assert_true(isnan(result.loss)); /* no step was computed */
-    assert_same_file(whole, parts, ADAPTER);
-    assert_same_file(whole, parts, "adapter_config.json");
-    assert_true(exists(parts, "trainer_state.json") && exists(parts, "curves.svg"));
-}
-
 static void sft(void **state) {
     (void)state;
     char settings[1024], other[1024];
@@ -50,7 +15,7 @@ static void sft(void **state) {
     settings_of(settings, w.texts, rest);
     snprintf(other, sizeof(other),
              "{\"data\": \"%s\", \"rank\": 4, \"threads\": 1, \"rows\": 40, %s}", w.texts, rest);
-    stop_and_resume(c, "sft-whole", "sft-parts", settings, other, 7);
+    stop_and_resume(c, (halves){"sft-whole", "sft-parts", settings, other, ADAPTER, 7});
     c.output = "sft-again";
     c.settings = settings;
     assert_ok_error(train(&c, NULL), &w.error);
@@ -113,7 +78,7 @@ static void dpo(void **state) {
     settings_of(settings, w.pairs, rest);
     snprintf(other, sizeof(other),
              "{\"data\": \"%s\", \"rank\": 4, \"threads\": 1, \"rows\": 64, %s}", w.pairs, rest);
-    stop_and_resume(c, "dpo-whole", "dpo-parts", settings, other, 4);
+    stop_and_resume(c, (halves){"dpo-whole", "dpo-parts", settings, other, ADAPTER, 4});
     c.output = "dpo-again";
     c.settings = settings;
     assert_ok_error(train(&c, NULL), &w.error);
@@ -160,7 +125,7 @@ static void rl(void **state) {
              RL_REST);
     snprintf(other, sizeof(other), "{\"data\": \"%s\", \"threads\": 1, \"rows\": 50, %s}",
              w.prompts, RL_REST);
-    stop_and_resume(c, "rl-whole", "rl-parts", settings, other, 3);
+    stop_and_resume(c, (halves){"rl-whole", "rl-parts", settings, other, ADAPTER, 3});
     assert_int_equal(calls, 12);
     for (size_t i = 0; i < 5; i++) {
         char output[32];

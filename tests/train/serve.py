@@ -16,6 +16,7 @@ from command import FAILED, GOOD, INTERRUPTED, PATIENCE, ROOT, call, start, wait
 
 DEMO = ROOT / "models/demo.avo"
 ADAPTER = "adapter_model.safetensors"
+CONSTANT = ("--schedule", "constant")  # the steps do not depend on how many there will be
 TEXTS = ["The duck went to the hill and saw a red boat.", "A cat is a cat is a cat."]
 LIVE = re.compile(r'(http://[\d.]+:(\d+)) has the adapter of step (\d+) as "([^"]+)"')
 
@@ -68,37 +69,46 @@ class Serving(unittest.TestCase):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) != 0
 
+    def steps_of(self, output):
+        path = self.root / output / "metrics.jsonl"
+        return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+    def stop(self, process):
+        """With a checkpoint behind the step at hand; what it printed."""
+        process.send_signal(signal.SIGINT)
+        rest = "" if process.stderr.closed else process.stderr.read().decode()
+        process.stderr.close()
+        self.assertEqual(process.wait(PATIENCE), INTERRUPTED, rest)
+        return rest
+
     def test_no_bit_changes(self):
-        steps = 120
-        self.assertEqual(call(*self.arguments("alone", steps)).returncode, GOOD)
-        with self.begin("served", steps, "--serve-every", 3)[0] as process:
-            pass  # the pipe is closed here: a server and a training that cannot print go on
-        self.assertEqual(process.returncode, GOOD)
-        process, port, said = self.begin("asked", steps, "--serve-every", 3)
+        """Runs with a server that are stopped after any number of steps, one whose server is asked
+        and one that cannot print; and a run without a server, of as many steps."""
+        forever = (1000000, "--serve-every", 3, *CONSTANT)
+        process, port, said = self.begin("asked", *forever)
         self.assertIn("as \"asked\"", said[-1])
         texts = {self.ask(port, "toy")}
-        try:
-            while process.poll() is None:
-                texts.add(self.ask(port, "asked"))
-                self.ask(port, "toy")
-        except (OSError, http.client.HTTPException, AssertionError):
-            pass  # it has ended meanwhile
-        rest = process.stderr.read().decode()
+        self.assertIsNotNone(wait_until(lambda: len(texts) > 1 or
+                                        texts.add(self.ask(port, "asked")), "another answer"))
+        self.assertLessEqual(self.stop(process).count("loaded"), 1)  # for the first version alone
+        wait_until(lambda: self.is_gone(port), "the end of the server")
+        process = self.begin("served", *forever)[0]
         process.stderr.close()
-        self.assertEqual(process.wait(), GOOD, rest)
-        print(len(texts), "different answers while it was trained")
-        self.assertGreaterEqual(len(texts), 2, rest)
-        self.assertLessEqual(rest.count("loaded"), 1, rest)  # for the first version alone
-        for output in ("served", "asked"):
+        before = self.steps_of("served")
+        wait_until(lambda: self.steps_of("served") > before + 6, "steps behind the closed pipe")
+        self.stop(process)
+        for steps, output in sorted((self.steps_of(output), output)
+                                    for output in ("asked", "served")):
+            self.assertEqual(call(*self.arguments("alone", steps, *CONSTANT, "--resume"))
+                             .returncode, GOOD)
             for name in (ADAPTER, "adapter_config.json", f"checkpoint-{steps}/{ADAPTER}",
                          f"checkpoint-{steps}/optimizer.safetensors"):
                 self.assertEqual((self.root / "alone" / name).read_bytes(),
                                  (self.root / output / name).read_bytes(), (output, name))
-        self.assertTrue(self.is_gone(port))
 
     def test_it_ends_with_the_training(self):
         for number, status in ((signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)):
-            process, port, _ = self.begin(f"ended-{number}", 1000000, "--schedule", "constant")
+            process, port, _ = self.begin(f"ended-{number}", 1000000, *CONSTANT)
             self.ask(port, f"ended-{number}")
             process.send_signal(number)
             self.assertEqual(process.wait(PATIENCE), status)
@@ -106,22 +116,23 @@ class Serving(unittest.TestCase):
             wait_until(lambda: self.is_gone(port), "the end of the server")
 
     def test_training_outlives_the_server(self):
-        process, port, _ = self.begin("outlives", 400)
+        process, port, _ = self.begin("outlives", 1000000, "--serve-every", 3, *CONSTANT)
         with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
             server = int(file.read().split()[0])
         self.ask(port, "outlives")
         signal.pidfd_send_signal(handle := os.pidfd_open(server), signal.SIGKILL)
         os.close(handle)
-        rest = process.stderr.read().decode()
-        process.stderr.close()
-        self.assertEqual(process.wait(), GOOD, rest)
+        rest = process.stderr.readline().decode()
+        before = self.steps_of("outlives")
+        wait_until(lambda: self.steps_of("outlives") > before + 6, "steps without the server")
+        rest += self.stop(process)
         self.assertEqual(rest.count("the server has ended (signal 9); training goes on"), 1, rest)
         self.assertTrue((self.root / "outlives" / ADAPTER).exists())
 
     def test_a_server_that_cannot_start(self):
         wrong = self.root / "wrong.json"
         wrong.write_text('{"sesions": 2}')
-        done = call(*self.arguments("wrong", 60, "--serve=0", "--serve-config", wrong))
+        done = call(*self.arguments("wrong", 5, "--serve=0", "--serve-config", wrong))
         said = done.stderr.decode()
         self.assertEqual(done.returncode, GOOD, said)
         self.assertIn('sesions', said)

@@ -319,7 +319,10 @@ class Heads(unittest.TestCase):
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.folder = Path(cls.scratch.name)
-        text = subprocess.run([ROOT / "tools/demo/text", "--samples", "80", "--seed", "7"],
+        # Sanitizers see the same code with few and short answers; others test what is learned.
+        cls.short = sanitized()
+        samples = "8" if cls.short else "80"
+        text = subprocess.run([ROOT / "tools/demo/text", "--samples", samples, "--seed", "7"],
                               check=True, stdout=subprocess.PIPE).stdout
         cls.data = cls.folder / "chats.jsonl"
         cls.data.write_bytes(text)
@@ -335,7 +338,8 @@ class Heads(unittest.TestCase):
 
     def train(self, output, *more, status=GOOD):
         done = call("train", "heads", "demo", "--data", self.data, "-o", self.folder / output,
-                    "--generate", "--answer", 40, "--batch", 16, "--threads", 2, *more)
+                    "--generate", "--answer", 8 if self.short else 40, "--batch",
+                    4 if self.short else 16, "--threads", 2, *more)
         self.assertEqual(done.returncode, status, done.stderr.decode())
         return done
 
@@ -343,33 +347,36 @@ class Heads(unittest.TestCase):
         """Of the engine with three drafts a step; answers must be the same with and without."""
         done = call("speculate", "demo", "--draft-heads",
                     self.folder / output / "heads.safetensors", "--source", kind, "--controller",
-                    "fixed", "--k", "0,3", "--prompts", self.prompts, "--limit", 6, "-n", 40, "-i",
-                    1, "-t", 2, "--json")
+                    "fixed", "--k", "0,3", "--prompts", self.prompts, "--limit",
+                    2 if self.short else 6, "-n", 8 if self.short else 40, "-i", 1, "-t", 2,
+                    "--json")
         self.assertEqual(done.returncode, GOOD, done.stderr.decode())
         plain, drafted = json.loads(done.stdout)["configurations"]
         self.assertEqual(drafted["success"], 1)
         return plain["steps"] / drafted["steps"]
 
     def test_more_tokens_are_accepted(self):
-        for kind, steps in (("medusa", 60), ("eagle", 40)):
+        for kind, steps, before in (("medusa", 50, 1.1), ("eagle", 24, 1.1), ("layers", 24, 1.6)):
             self.train(f"{kind}-new", "--kind", kind, "--steps", 1, "--lr", 0, "--muon-lr", 0)
             # The same answers, which are not given again.
             shutil.copytree(self.folder / f"{kind}-new", self.folder / kind, ignore=lambda *_: [
                 "checkpoint-1", "heads.safetensors"])
-            done = self.train(kind, "--kind", kind, "--steps", steps, "--muon-lr", 0.05)
+            done = self.train(kind, "--kind", kind, "--steps", 2 if self.short else steps,
+                              "--muon-lr", 0.05)
             self.assertNotIn("answered", done.stderr.decode())
             self.assertIn("--draft-heads", done.stdout.decode())
-            before = self.tokens_per_step(kind, f"{kind}-new")
-            after = self.tokens_per_step(kind, kind)
+            untrained = self.tokens_per_step(kind, f"{kind}-new")
+            trained = self.tokens_per_step(kind, kind)
             metrics = lines(self.folder / kind / "metrics.jsonl")
-            print(f"{kind}: {before:.2f} tokens a step before, {after:.2f} after; "
+            print(f"{kind}: {untrained:.2f} tokens a step before, {trained:.2f} after; "
                   f"accepted_1 {metrics[-1]['accepted_1']:.2f}")
-            self.assertLess(before, 1.1)
-            self.assertGreater(after, 1.5)
-            self.assertGreater(metrics[-1]["accepted_1"], 0.5)
             for key in ("loss", "grad_norm", "learning_rate", "accepted_2",
                         "tokens_per_model_step"):
                 self.assertIn(key, metrics[0])
+            if not self.short:
+                self.assertLess(untrained, before)
+                self.assertGreater(trained, untrained + 0.4)
+                self.assertGreater(metrics[-1]["accepted_1"], 0.5)
 
     def test_dry_run(self):
         done = call("train", "heads", "demo", "--data", self.data, "--dry-run", "--json")
@@ -400,17 +407,18 @@ class Stories(unittest.TestCase):
                 "Once upon a time,", "One day, a little girl", "Lily and Tom",
                 "There was a boy who")))
             output = Path(scratch) / "dogs"
-            steps = 3 if sanitized() else 30  # every step runs the same code
+            # Every step runs the same code; sanitizers see two small ones.
+            steps, group = (2, 6) if sanitized() else (30, 32)
             done = call("train", "rl", model, "--data", prompts, "-o", output, "--no-template",
-                        "--reward", "contains:dog", "--steps", steps, "--batch", 2, "--group", 32,
-                        "--answer", 32, "--rank", 8, "--lr", 5e-4)
+                        "--reward", "contains:dog", "--steps", steps, "--batch", 2, "--group",
+                        group, "--answer", group, "--rank", 8, "--lr", 5e-4)
             self.assertEqual(done.returncode, GOOD, done.stderr.decode())
             metrics = lines(output / "metrics.jsonl")
             rewards = [line["reward"] for line in metrics]
             print("rewards", rewards[0], rewards[-1])
             self.assertEqual(len(rewards), steps)
-            self.assertLess(sum(rewards[:3]) / 3, 0.3)
             if steps == 30:
+                self.assertLess(sum(rewards[:3]) / 3, 0.3)
                 self.assertGreater(sum(rewards[-3:]) / 3, 0.6)
             # Sampled log-probabilities have the bits of training, at every step.
             self.assertEqual({line["sampling/sampling_logp_difference/max"] for line in metrics},

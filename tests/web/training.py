@@ -67,9 +67,15 @@ class Training(World):
         self.open("/?offered")
         self.browser.wait("return !document.getElementById('view-training').hidden")
         self.mock.training = None
+        self.mock.seen.clear()
         self.open("/?not")
         wait_until(lambda: "/version" in self.mock.seen, "a question about the version")
         self.assertFalse(self.browser.find("#view-training").shown)
+        self.mock.training = self.runs
+        self.mock.broken.add("/version")  # the first answer is lost
+        self.open("/?lost")
+        self.browser.wait("return !document.getElementById('view-training').hidden")
+        self.mock.training = None
         self.open("/?direct#/training")
         self.browser.wait("return document.querySelector('#training .live.bad')")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/fixtures/train/heads.NAME.safetensors: gradients that PyTorch computes in float64 for
 draft heads of tests/fixtures/models/smollm2, with the losses of docs/heads.md. The weights are those
-of tests/fixtures/heads/tiny/f32-medusa and f32-eagle. Run by hand when the cases change:
+of tests/fixtures/heads/tiny/f32-medusa, f32-eagle and f32-layers. Run by hand when the cases change:
     .venv/bin/python tools/oracle/make_head_gradients.py
 
 Each file has, for every parameter, its gradient, or of more than SAMPLE numbers those at
@@ -20,7 +20,7 @@ from torch.nn import functional
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "heads"))
 from base import Llama, Rope, rms_norm  # noqa: E402
-from heads import Eagle, Medusa  # noqa: E402
+from heads import Draft, Eagle, Medusa  # noqa: E402
 
 FIXTURES = ROOT / "tests" / "fixtures"
 SAMPLE = 192
@@ -28,7 +28,10 @@ DECAY = 0.7
 TOKENS = 20
 # name: kind, drafts, window, first row, temperature of the teacher, share of the distance
 CASES = {"medusa": ("medusa", 4, 0, 0, 0.7, 0.0), "medusa-hard": ("medusa", 4, 0, 0, 0.0, 0.0),
-         "eagle": ("eagle", 3, 8, 3, 0.7, 0.5), "eagle-hard": ("eagle", 2, 0, 0, 0.0, 0.0)}
+         "eagle": ("eagle", 3, 8, 3, 0.7, 0.5), "eagle-hard": ("eagle", 2, 0, 0, 0.0, 0.0),
+         "layers": ("layers", 1, 0, 0, 0.7, 0.0), "layers-hard": ("layers", 1, 8, 3, 0.0, 0.0)}
+# From the row that a draft is read from to its token.
+DISTANCE = {"medusa": 2, "eagle": 2, "layers": 1}
 TAPS = (0, 2, 3)
 
 
@@ -63,19 +66,23 @@ def is_wanted(token):
 
 
 def module_of(base, kind, window, dtype):
-    module = Medusa(base) if kind == "medusa" else Eagle(base, TAPS, 1, window)
+    module = {"medusa": lambda: Medusa(base), "eagle": lambda: Eagle(base, TAPS, 1, window),
+              "layers": lambda: Draft(base, 2, window)}[kind]()
     stored = read_tensors(FIXTURES / "heads" / "tiny" / f"f32-{kind}.safetensors")
     module.to(dtype)
     for name, parameter in module.tensors().items():
         parameter.data = stored[name].to(dtype).reshape(parameter.shape)
-    if kind == "eagle":
+    if kind != "medusa":
         module.rope = Rope(module.head_size, module.rope_base, 64, "cpu", dtype)
     return module, stored["frequent"].long()
 
 
 def outputs_of(base, module, case, tokens, taps):
-    """For every draft the outputs of all rows: row t has the state of position t."""
+    """For every draft the outputs of all rows: row t has the state of position t, of a distilled
+    draft the token."""
     kind, drafts, _, first, _, _ = case
+    if kind == "layers":
+        return [module(base.embedding[tokens[:-1]][None], torch.tensor([first]))[0]]
     if kind == "eagle":
         cut = torch.tensor([first])
         return [rows[0] for rows in module(taps[None, :-1], base.embedding[tokens[1:]][None],
@@ -101,9 +108,9 @@ def compute(name, dtype):
     for k in range(drafts):
         loss = distance = torch.zeros((), dtype=dtype)
         for token in targets:
-            if token - 2 - k < first:
+            if token - DISTANCE[kind] - k < first:
                 continue
-            output = outputs[k][token - 2 - (k if kind == "medusa" else 0)]
+            output = outputs[k][token - DISTANCE[kind] - (k if kind == "medusa" else 0)]
             logp = (functional.linear(output, base.head[frequent]) / (temperature or 1.0)) \
                 .log_softmax(-1)
             wanted = (frequent == tokens[token]).to(dtype)

@@ -323,6 +323,7 @@ class TrainEvent(Structure):
                 ("metrics", c.c_char_p), ("evaluation", c.c_bool)]
 
 
+TRAIN_ADAPTER = c.CFUNCTYPE(None, c.c_void_p, c.c_uint64)
 TRAIN_STEP = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(TrainEvent))
 
 
@@ -346,7 +347,8 @@ class TrainOptions(Structure):
                 ("on_step", TRAIN_STEP), ("on_step_context", c.c_void_p),
                 ("progress", PROGRESS), ("progress_context", c.c_void_p), ("log", LOG),
                 ("log_context", c.c_void_p), ("engine", c.POINTER(EngineOptions)),
-                ("allocator", c.c_void_p)]
+                ("allocator", c.c_void_p), ("on_adapter", TRAIN_ADAPTER),
+                ("on_adapter_context", c.c_void_p), ("adapter_every", c.c_uint32)]
 
 
 class TrainResult(Structure):

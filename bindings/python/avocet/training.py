@@ -3,6 +3,9 @@ import ctypes
 import json
 import math
 import os
+import urllib.error
+import urllib.request
+import warnings
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -13,6 +16,8 @@ from ._library import call, library, natives_of
 from ._signals import Guard
 from .engine import EngineOptions
 from .model import Model, PathLike
+
+PUBLISH_SECONDS = 60.0  # a large adapter on a slow disk
 
 # (prompts, completions, items of the data) to one number for each
 Reward = Callable[[List[str], List[str], List[Dict[str, Any]]], Sequence[float]]
@@ -77,20 +82,71 @@ def _rewards(given: Optional[Mapping[str, Union[Reward, Tuple[Reward, float]]]],
     return array
 
 
+def _publisher(url: str, name: str, output: str, key: Optional[str], seconds: float):
+    """Loads the adapter in `output` into a server; what goes wrong there is a warning."""
+    address = url.rstrip("/")
+    address += "/load_lora_adapter" if address.endswith("/v1") else "/v1/load_lora_adapter"
+    body = json.dumps({"lora_name": name, "lora_path": os.path.abspath(output)}).encode("utf-8")
+    headers = {"Content-Type": "application/json"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+
+    def publish(step):
+        request = urllib.request.Request(address, body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            said = error.read().decode("utf-8", "replace")
+            warnings.warn(f"{url} refuses the adapter of step {step}: {error.code} {said}")
+        except OSError as error:
+            warnings.warn(f"{url} cannot load the adapter of step {step}: {error}")
+    return publish
+
+
+def _adapter_callback(given, publish, name, key, output):
+    """What is called with the step of every new adapter; None: nothing."""
+    if publish is None:
+        if name is not None or key is not None:
+            raise ValueError("publish_name and publish_key need publish")
+        return given
+    url = text_of("publish", publish).decode("utf-8")
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"publish must begin with http:// or https://, not {shown(publish)}")
+    folder = os.fspath(output)
+    publisher = _publisher(url, name or os.path.basename(os.path.abspath(folder)), folder, key,
+                           PUBLISH_SECONDS)
+    if given is None:
+        return publisher
+
+    def both(step):
+        given(step)
+        publisher(step)
+    return both
+
+
 def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: bool = False,
           on_step: Optional[Callable[[TrainStep], Optional[bool]]] = None,
           rewards: Optional[Mapping[str, Union[Reward, Tuple[Reward, float]]]] = None,
           log: Optional[Callable[[str], None]] = None,
-          engine: Optional[EngineOptions] = None, **settings: Any) -> TrainResult:
+          engine: Optional[EngineOptions] = None,
+          on_adapter: Optional[Callable[[int], None]] = None, adapter_every: int = 0,
+          publish: Optional[str] = None, publish_name: Optional[str] = None,
+          publish_key: Optional[str] = None, **settings: Any) -> TrainResult:
     """Trains an adapter for the model, with full=True all its weights, or draft heads for it, and
     writes the result, checkpoints and metrics to the folder `output`. `task` is "sft", "dpo", "rl",
     "pretrain" or "heads", whose result `Heads(model, output + "/heads.safetensors")` opens.
     Further arguments are the options of `avocet train`: steps=100, lr=1e-4, target=["q_proj"].
     `rewards` are functions of (prompts, completions, items of the data) that give a number for each
     completion, or pairs of such a function and a weight. `on_step` may return False to end the run
-    behind the step with a checkpoint, which `resume` continues: CancelledError is raised then."""
+    behind the step with a checkpoint, which `resume` continues: CancelledError is raised then.
+    `on_adapter` is called with the step when `output` has a new adapter: with every checkpoint and
+    every `adapter_every` steps. `publish` is the URL of a running server, which loads the adapter
+    then as `publish_name` (default: the last part of `output`); it must see the folder below its
+    --adapter-root. A server that is gone or refuses is a warning; the training goes on."""
     must_be(Model, model=model)
     must_be(EngineOptions, optional=True, engine=engine)
+    renew = _adapter_callback(on_adapter, publish, publish_name, publish_key, output)
     guard = Guard()
     result = _abi.TrainResult(best_loss=math.nan)
     settings = {"data": path_of("data", data).decode("utf-8"), **settings}
@@ -110,7 +166,16 @@ def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: 
             guard.user(log, line.decode("utf-8", "replace"))
         return True
 
+    def renewed(_, step):
+        if renew is not None:
+            guard.user(renew, int(step))
+        return True
+
     told = guard.callback(tell)
+    seen = guard.callback(renewed)
+    if renew is not None:
+        options.on_adapter = _abi.TRAIN_ADAPTER(lambda *arguments: seen(*arguments) and None)
+    options.adapter_every = adapter_every
     options.on_step = _abi.TRAIN_STEP(guard.callback(step))
     options.progress = _abi.PROGRESS(guard.callback(lambda *_: True))
     options.log = _abi.LOG(lambda *arguments: told(*arguments) and None)

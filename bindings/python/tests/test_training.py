@@ -1,6 +1,8 @@
 """avocet.train: an adapter that applies, rewards in Python, runs that are stopped and resumed."""
+import http.server
 import json
 import math
+import threading
 
 import pytest
 
@@ -42,6 +44,63 @@ def test_stopped_and_resumed(model, texts, tmp_path):
     assert result.first_step == 2 and "resuming behind step 2" in lines[0]
     name = "adapter_model.safetensors"
     assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+def test_new_adapters_are_told(model, texts, tmp_path):
+    out = tmp_path / "out"
+    same = {"data": texts, "steps": 5, "batch": 2, "rank": 2, "save_every": 4}
+    seen = []
+
+    def renewed(step):
+        with avocet.Adapter(model, out) as adapter:
+            assert adapter.info.rank_max == 2
+        seen.append(step)
+
+    avocet.train(model, "sft", out, on_adapter=renewed, adapter_every=2, **same)
+    assert seen == [2, 4, 5]
+    with pytest.raises(avocet.AvocetError, match="on_adapter is missing"):
+        avocet.train(model, "sft", tmp_path / "none", adapter_every=2, **same)
+    with pytest.raises(ZeroDivisionError):
+        avocet.train(model, "sft", tmp_path / "broken", on_adapter=lambda step: 1 // 0, **same)
+
+
+def test_published(model, texts, tmp_path):
+    asked, status = [], [200]
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, self.headers["Authorization"], json.loads(body)))
+            self.send_response(status[0])
+            self.end_headers()
+            self.wfile.write(b"no such root")
+
+        def log_message(self, *_):
+            pass
+
+    same = {"data": texts, "steps": 2, "batch": 2, "rank": 2}
+    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            avocet.train(model, "sft", tmp_path / "mine", publish=url, adapter_every=1, **same)
+            path = str(tmp_path / "mine")
+            assert asked == [("/v1/load_lora_adapter", None,
+                              {"lora_name": "mine", "lora_path": path})] * 2
+            status[0] = 403
+            with pytest.warns(UserWarning, match="refuses the adapter of step 2: 403 no such root"):
+                avocet.train(model, "sft", tmp_path / "mine2", publish=url + "/v1",
+                             publish_name="other", publish_key="secret", **same)
+            assert asked[-1] == ("/v1/load_lora_adapter", "Bearer secret",
+                                 {"lora_name": "other", "lora_path": path + "2"})
+        finally:
+            server.shutdown()
+            thread.join()
+    with pytest.warns(UserWarning, match="cannot load the adapter of step 2"):
+        avocet.train(model, "sft", tmp_path / "gone", publish=url, **same)
+    with pytest.raises(ValueError, match="must begin with http"):
+        avocet.train(model, "sft", tmp_path / "bad", publish="localhost", **same)
 
 
 def test_draft_heads_are_trained(model, texts, tmp_path):
