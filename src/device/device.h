@@ -157,6 +157,8 @@ typedef struct weights_source {
     const model_view *model; /* host memory, rotation tables included */
     const char *path;        /* for errors */
     uint64_t file_bytes;     /* of all tensors as stored */
+    bool divisible; /* another process can open the same weights by `path`, so that several can
+                       compute a part each */
     weights_store *store; /* of the model: prepared weights that its engines share; may be NULL */
     /* Layers that model->layer has, where the model computes only the first of them; 0: all. They
      * are prepared together, so that a model and its early exit share them. */

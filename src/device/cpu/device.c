@@ -143,6 +143,18 @@ avo_status cpu_open_with_data(const device_driver *driver, const device_options 
     return set_up(cpu, driver, options, error);
 }
 
+avo_status cpu_open_in_group(const device_driver *driver, const device_options *options,
+                             const cpu_group *group, device **out, avo_error *error) {
+    AVO_TRY(cpu_open_with_data(driver, options, NULL, out, error));
+    cpu_device *cpu = cpu_of(*out);
+    if (!cpu->choice.backend.panels)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "device %s cannot compute a part of a model", driver->name);
+    cpu->group = group;
+    cpu->base.info.parallel = false;
+    return AVO_OK;
+}
+
 static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
     if (parameters != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
