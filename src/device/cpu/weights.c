@@ -226,11 +226,6 @@ static avo_status part_open(const cpu_device *cpu, const weights_source *source,
     *part = (part_source){.source = *source};
     if (!is_split(cpu, source))
         return AVO_OK;
-    if (cpu->group->by_layers && whole->layers < cpu->group->ranks)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: %u layers cannot be split over %u ranks; use fewer ranks, or "
-                           "split by rows",
-                           source->path, whole->layers, cpu->group->ranks);
     part->bytes = whole->layers * sizeof(layer_view);
     part->layers = allocator_take_array(cpu->base.allocator, whole->layers, sizeof(layer_view));
     if (part->layers == NULL)

@@ -100,7 +100,7 @@ typedef struct message_run {
 /* The most that a step's batch may have: what its readers have room for. */
 typedef struct batch_limits {
     uint32_t rows_max, logits_max, context_max, vocabulary, layers;
-    size_t pages_max; /* of the KV pool; SIZE_MAX: not known */
+    size_t pages_max; /* of the KV pool */
 } batch_limits;
 
 /* A batch that was read, and what of it does not lie in the message. */

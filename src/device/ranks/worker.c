@@ -442,18 +442,16 @@ static avo_status make_trouble(const worker *worker, worker_device *device, avo_
 }
 
 static avo_status compute_step(worker *worker, message_reader *reader, avo_error *error) {
-    uint64_t number;
-    message_reader ahead = *reader;
-    (void)message_structure(&ahead, &number, sizeof(number)); /* a step begins with it */
-    worker_weights *own = find(worker, OBJECT_WEIGHTS, number);
     message_step step;
-    if (own == NULL)
-        return unknown("weights", error);
+    message_reader ahead = *reader;
+    (void)message_structure(&ahead, &step, sizeof(step));
+    worker_weights *own = find(worker, OBJECT_WEIGHTS, step.weights);
+    const worker_memory *memory = find(worker, OBJECT_MEMORY, step.memory);
+    if (own == NULL || memory == NULL || step.page_bytes == 0)
+        return unknown("weights or memory", error);
+    own->limits.pages_max = memory->memory.bytes / step.page_bytes;
     if (!message_read_step(reader, &own->limits, adapter_of, worker, &step, &own->room))
         return damaged(error);
-    const worker_memory *memory = find(worker, OBJECT_MEMORY, step.memory);
-    if (memory == NULL)
-        return unknown("memory", error);
     AVO_TRY(make_trouble(worker, own->device, error));
     own->weights->view.layers = step.layers;
     worker->timeout_ns = own->device->timeout_ns;
