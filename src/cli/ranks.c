@@ -40,8 +40,7 @@ static avo_status open_model(void *context, const char *path, weights_source *ou
 
 static avo_status serve(avo_error *error) {
     rank_models models = {.count = 0};
-    ranks_host host = {
-        .open_model = open_model, .context = &models, .here = mpi_launched().here};
+    ranks_host host = {.open_model = open_model, .context = &models, .here = mpi_launched().here};
     transport *transport;
     AVO_TRY(transport_mpi(NULL, &transport, error));
     avo_status status = ranks_serve(transport, &host, error);
@@ -51,8 +50,8 @@ static avo_status serve(avo_error *error) {
     return status;
 }
 
-/* mpirun ends all ranks as soon as one has ended badly: rank 0 is given time to say why its requests
- * fail. */
+/* mpirun ends all ranks as soon as one has ended badly: rank 0 is given time to say why its
+ * requests fail. */
 static void fail_rank(uint32_t rank, const avo_error *error) {
     cli_warn("rank %u: %s", rank, error->text);
     sleep(LAST_SECONDS);

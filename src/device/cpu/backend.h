@@ -57,8 +57,8 @@ typedef struct scratch_view {
     logit_top *top;  /* [logit rows] */
     uint8_t *worker; /* [workers][worker_bytes]: what one worker needs for itself */
     size_t worker_bytes;
-    uint8_t *shared; /* what the back end keeps for all workers */
-    float *tap;      /* [taps][rows_max][width] hidden states kept for the caller */
+    uint8_t *shared;          /* what the back end keeps for all workers */
+    float *tap;               /* [taps][rows_max][width] hidden states kept for the caller */
     uint8_t *sent, *received; /* of a group: fast_exchange_bytes */
     uint32_t pairs_max;
     uint32_t rows_max, logits_max, context_max;
@@ -68,9 +68,9 @@ typedef struct scratch_view {
 /* A stream's part in a group: what its steps exchange with the other ranks. */
 typedef struct group_stream {
     const cpu_group *group;
-    uint32_t layers_stored;      /* of the model that is split; a step may compute fewer */
-    atomic_bool failed;          /* the phases behind a failed exchange compute nothing */
-    avo_status status;           /* of the step */
+    uint32_t layers_stored; /* of the model that is split; a step may compute fewer */
+    atomic_bool failed;     /* the phases behind a failed exchange compute nothing */
+    avo_status status;      /* of the step */
     avo_error error;
     uint64_t exchanges, sent_bytes, waited_ns; /* of all steps */
 } group_stream;

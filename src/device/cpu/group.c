@@ -98,10 +98,12 @@ group_range group_layers(const cpu_group *group, const model_view *model, uint32
 static void slice(linear_view *linear, group_range range) {
     if (linear->weight.data == NULL)
         return;
-    group_range panels = group_panels(range);
-    uint32_t first = (uint32_t)size_min(panels.first, linear->weight.rows);
+    group_range panels = {0, 0};
+    if (range.first < range.end)
+        panels = group_panels(range);
+    uint32_t first = (uint32_t)panels.first;
     uint32_t end = (uint32_t)size_min(panels.end, linear->weight.rows);
-    linear->weight = weight_slice(&linear->weight, first, range.first < range.end ? end - first : 0);
+    linear->weight = weight_slice(&linear->weight, first, end - first);
     linear->bias = linear->bias == NULL ? NULL : linear->bias + first;
 }
 

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#define PART_WORKER 12
-#define PART_SHARED 13
-#define PART_SENT 17
+#define PART_WORKER   12
+#define PART_SHARED   13
+#define PART_SENT     17
 #define PART_RECEIVED 18
 
 /* Count × size bytes, rounded to cache lines; adds to the total. */
@@ -57,7 +57,8 @@ bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const back
            measure_part(sizes, 14, rows, adapted * number) &&
            measure_part(sizes, 15, rows * shape->taps, view->width * number) &&
            measure_part(sizes, 16, rows * ADAPTERS_OF_ROW, sizeof(run_place)) &&
-           measure_part(sizes, PART_SENT, 1, sent) && measure_part(sizes, PART_RECEIVED, 1, received);
+           measure_part(sizes, PART_SENT, 1, sent) &&
+           measure_part(sizes, PART_RECEIVED, 1, received);
 }
 
 bool cpu_scratch_borrow(scratch_sizes *sizes, const scratch_sizes *lender) {

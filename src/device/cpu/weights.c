@@ -176,8 +176,7 @@ static bool has_data_apart(const cpu_device *cpu) {
  */
 static const weights_keeper *keeper_of(const cpu_device *cpu, const weights_source *source) {
     bool wanted = !has_data_apart(cpu) && !cpu->copy_mapped && !is_split(cpu, source) &&
-                  source->store != NULL &&
-                  cpu->base.info.cpu.numa_nodes <= 1;
+                  source->store != NULL && cpu->base.info.cpu.numa_nodes <= 1;
     return wanted ? source->keeper : NULL;
 }
 

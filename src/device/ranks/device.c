@@ -209,8 +209,8 @@ static avo_status copy_out(device *device, void *to, const device_memory *from, 
     avo_error own = {0};
     begin_range(ranks, MESSAGE_COPY_OUT, from, offset, bytes);
     avo_status status = ranks_send(ranks, &own);
-    AVO_THEN(status, transport_collect(ranks->transport, copies, bytes, ranks_timeout_ns(ranks),
-                                       &own));
+    AVO_THEN(status,
+             transport_collect(ranks->transport, copies, bytes, ranks_timeout_ns(ranks), &own));
     for (uint32_t rank = 1; status == AVO_OK && rank < ranks->group.ranks; rank++)
         take_over(ranks, rank, offset, bytes, copies + rank * bytes, to);
     allocator_give(device->allocator, copies, count);

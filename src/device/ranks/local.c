@@ -8,7 +8,7 @@
 
 typedef struct local_transport {
     transport base;
-    int peer[GROUP_RANKS_MAX]; /* -1: there is none */
+    int peer[GROUP_RANKS_MAX];                                  /* -1: there is none */
     group_part send[GROUP_RANKS_MAX], receive[GROUP_RANKS_MAX]; /* what is left of them */
 } local_transport;
 

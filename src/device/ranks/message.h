@@ -66,8 +66,7 @@ typedef struct message_room {
 void message_room_close(message_room *room);
 /* Waits for rank 0's next message. */
 AVO_MUST_USE avo_status message_receive(transport *transport, message_room *room,
-                                        uint64_t timeout_ns, message_reader *out,
-                                        avo_error *error);
+                                        uint64_t timeout_ns, message_reader *out, avo_error *error);
 /* Reads a message in memory; false: it is damaged. */
 bool message_read(const uint8_t *data, size_t bytes, message_reader *out);
 const void *message_array(message_reader *reader, size_t count, size_t size); /* NULL: bad */
@@ -107,8 +106,8 @@ typedef struct batch_limits {
 typedef struct batch_room {
     batch_view batch;
     const size_t *layer_offset; /* points into the message */
-    batch_segment *segment;  /* [rows_max] */
-    adapter_run *run;        /* [rows_max · ADAPTERS_OF_ROW] */
+    batch_segment *segment;     /* [rows_max] */
+    adapter_run *run;           /* [rows_max · ADAPTERS_OF_ROW] */
 } batch_room;
 
 void message_add_step(message *message, const message_step *step, const batch_view *batch,

@@ -12,7 +12,7 @@
 
 #define LIBRARY           "libmpi.so.40" /* of Open MPI 3, 4 and 5 */
 #define NAME              "Open MPI"
-#define THREAD_SERIALIZED 2 /* MPI_THREAD_SERIALIZED: the thread that leads steps is not main */
+#define THREAD_SERIALIZED 2    /* MPI_THREAD_SERIALIZED: the thread that leads steps is not main */
 #define TEXT_MAX          8192 /* more than MPI_MAX_LIBRARY_VERSION_STRING and MPI_MAX_ERROR_STRING */
 #define TAG               1718
 
@@ -89,8 +89,7 @@ static avo_status load(mpi_library *library, avo_error *error) {
                        text);
 }
 
-static avo_status failed(const mpi_library *library, const char *call, int code,
-                         avo_error *error) {
+static avo_status failed(const mpi_library *library, const char *call, int code, avo_error *error) {
     char text[TEXT_MAX] = "";
     int length = 0;
     if (code == 0)
@@ -196,8 +195,8 @@ static avo_status proceed(transport *base, bool *done, avo_error *error) {
         int flag = 0;
         if (!mpi->pending[i])
             continue;
-        AVO_TRY(failed(&mpi->library, "MPI_Test",
-                       mpi->library.test(&mpi->request[i], &flag, NULL), error));
+        AVO_TRY(failed(&mpi->library, "MPI_Test", mpi->library.test(&mpi->request[i], &flag, NULL),
+                       error));
         mpi->pending[i] = flag == 0;
         *done = *done && flag != 0;
     }

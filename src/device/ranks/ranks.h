@@ -25,8 +25,7 @@ typedef struct ranks_host {
 } ranks_host;
 
 /* Does what rank 0 says until that tells it to end (AVO_OK), or is gone. */
-AVO_MUST_USE avo_status ranks_serve(transport *transport, const ranks_host *host,
-                                    avo_error *error);
+AVO_MUST_USE avo_status ranks_serve(transport *transport, const ranks_host *host, avo_error *error);
 /* Rank 0: tells the others to end. False: not all have answered, so that they must not be waited
  * for. */
 bool ranks_dismiss(transport *transport, uint64_t timeout_ns);
@@ -40,7 +39,11 @@ typedef struct ranks_trouble {
     uint32_t kind; /* ranks_trouble_kind */
     uint64_t step;
 } ranks_trouble;
-typedef enum ranks_trouble_kind { RANKS_LEAVES, RANKS_SLEEPS, RANKS_LACKS_MEMORY } ranks_trouble_kind;
+typedef enum ranks_trouble_kind {
+    RANKS_LEAVES,
+    RANKS_SLEEPS,
+    RANKS_LACKS_MEMORY
+} ranks_trouble_kind;
 
 /* How a driver reaches the other ranks. */
 typedef struct ranks_carrier {

@@ -11,9 +11,9 @@
 
 /* ---- What was asked for ---- */
 
-#define RANKS_TIMEOUT_MS    30000    /* until a rank counts as dead within a step */
-#define RANKS_OPENING_MS    600000   /* opening a model, whose file may come from a slow disk */
-#define RANKS_TIMEOUT_MAX   86400000
+#define RANKS_TIMEOUT_MS  30000  /* until a rank counts as dead within a step */
+#define RANKS_OPENING_MS  600000 /* opening a model, whose file may come from a slow disk */
+#define RANKS_TIMEOUT_MAX 86400000
 
 typedef struct ranks_wish {
     const device_driver *inner;
@@ -103,7 +103,6 @@ typedef struct ranks_weights_opening {
 /* Tells whether two ranks have opened the same weights: shapes, types and the first bytes of every
  * matrix. */
 uint64_t ranks_weights_check(const model_view *model);
-
 
 /* Workers of a rank. */
 uint32_t ranks_threads(uint32_t asked, uint32_t here);

@@ -55,7 +55,7 @@ typedef struct worker_memory {
 typedef struct worker_adapter {
     object object;
     worker_device *device;
-    model_view model; /* of the device, with the layers that the adapter was opened for */
+    model_view model;  /* of the device, with the layers that the adapter was opened for */
     adapter_view view; /* as it was sent, until its arrays have come */
     arena arena;
     uint8_t *data;
@@ -148,8 +148,8 @@ static avo_status exchange(void *context, const group_part *send, const group_pa
 
 static avo_status check_program(const ranks_opening *opening, const char *version,
                                 avo_error *error) {
-    size_t bytes = sizeof(adapter_view) + sizeof(adapter_layer) + sizeof(message_step) +
-                   sizeof(weight_view);
+    size_t bytes =
+        sizeof(adapter_view) + sizeof(adapter_layer) + sizeof(message_step) + sizeof(weight_view);
     if (opening->protocol == RANKS_PROTOCOL && opening->structure_bytes == bytes &&
         version != NULL && strcmp(version, avo_version()) == 0)
         return AVO_OK;
@@ -202,8 +202,8 @@ static avo_status read_rotary(message_reader *reader, uint32_t tables, worker_we
     for (uint32_t i = 0; i < tables; i++) {
         (void)message_structure(reader, &table[i], sizeof(table[i]));
         const double *sent = message_array(reader, table[i].pairs, sizeof(*sent));
-        double *kept = reader->bad ? NULL
-                                   : arena_take_array(&own->arena, table[i].pairs, sizeof(*kept));
+        double *kept =
+            reader->bad ? NULL : arena_take_array(&own->arena, table[i].pairs, sizeof(*kept));
         if (reader->bad)
             return damaged(error);
         if (kept == NULL)
@@ -436,8 +436,7 @@ static avo_status make_trouble(const worker *worker, worker_device *device, avo_
     if (trouble->kind == RANKS_SLEEPS)
         nanosleep(&rest, NULL);
     return trouble->kind == RANKS_LEAVES
-               ? status_fail(error, AVO_ERROR_DEVICE, "rank %u leaves, as requested",
-                             trouble->rank)
+               ? status_fail(error, AVO_ERROR_DEVICE, "rank %u leaves, as requested", trouble->rank)
                : AVO_OK;
 }
 

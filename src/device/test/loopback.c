@@ -106,8 +106,7 @@ static void offer(void *context, const weights_source *source) {
     world->source = source;
 }
 
-static const ranks_carrier carrier = {
-    .count = count, .join = join, .offer = offer, .leave = leave};
+static const ranks_carrier carrier = {.count = count, .join = join, .offer = offer, .leave = leave};
 
 static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
     return ranks_probe(driver, &carrier, parameters, error);

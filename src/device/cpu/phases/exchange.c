@@ -71,14 +71,14 @@ static swap swap_of(const step_view *step, phase_place place, uint32_t number) {
         swap.stride = layer->feed_forward;
         break;
     default:
-        swap.x = post->kind == NORM_NONE && !layer->norm_after ? scratch->hidden
-                                                               : scratch->projected;
+        swap.x =
+            post->kind == NORM_NONE && !layer->norm_after ? scratch->hidden : scratch->projected;
         return swap;
     }
     product_form form = form_of(step, &swap);
     if (form != PRODUCT_FLOAT)
-        swap.view = activation_lay(form, swap.rows, (uint32_t)swap.stride,
-                                   fast_shared_form(step, form));
+        swap.view =
+            activation_lay(form, swap.rows, (uint32_t)swap.stride, fast_shared_form(step, form));
     return swap;
 }
 
@@ -127,8 +127,8 @@ static void pack_row(const swap *swap, const fast_worker *own, uint32_t row) {
         (void)put(to, x, row_bytes(swap, columns));
         return;
     }
-    activation_view view = activation_lay(
-        swap->view.form, 1, (uint32_t)(columns.end - columns.first), own->alone);
+    activation_view view =
+        activation_lay(swap->view.form, 1, (uint32_t)(columns.end - columns.first), own->alone);
     swap->step->backend->ops->quantise(x, &view, 0, own->linear);
     to = put(to, view.number, numbers_of(swap, columns));
     if (view.low != NULL)
@@ -148,9 +148,8 @@ static void sum_numbers(const activation_view *view, uint32_t row, group_range c
         sums[block] = sum;
     }
     for (size_t unit = columns.first / PANEL_UNIT; view->sum != NULL && unit * 2 < end; unit++)
-        view->sum[row * view->scale_stride + unit] =
-            view->scale[row * view->scale_stride + unit] *
-            (float)(sums[2 * unit] + sums[2 * unit + 1]);
+        view->sum[row * view->scale_stride + unit] = view->scale[row * view->scale_stride + unit] *
+                                                     (float)(sums[2 * unit] + sums[2 * unit + 1]);
 }
 
 /* One row's columns of a rank to where products read them. */
@@ -224,8 +223,7 @@ static void swap_now(const swap *swap) {
         send[rank] = (group_part){step->scratch->sent, own};
         receive[rank] = (group_part){at, bytes};
         if (in_place(swap)) {
-            send[rank].data =
-                (uint8_t *)(swap->x + columns_of(swap, swap->group->rank).first);
+            send[rank].data = (uint8_t *)(swap->x + columns_of(swap, swap->group->rank).first);
             receive[rank].data = (uint8_t *)(swap->x + columns.first);
         }
         at += bytes;
@@ -401,8 +399,7 @@ static void tap_item(const step_view *step, const phase_entry *at, team_items *i
     while (step->shape->tap[tap] != at->layer)
         tap++;
     uint32_t owner = owner_of(step, at->layer);
-    float *kept = step->scratch->tap +
-                  tap * (size_t)step->scratch->rows_max * step->model->width;
+    float *kept = step->scratch->tap + tap * (size_t)step->scratch->rows_max * step->model->width;
     for (uint32_t item; team_take(items, &item);)
         pass_rows(step, owner, 0, step->group->group->rank == 0 ? kept : step->scratch->hidden);
 }
@@ -423,8 +420,8 @@ bool fast_add_far_tap(phase_list *list, uint32_t layer) {
 bool fast_exchange_bytes(const cpu_group *group, const scratch_shape *shape, size_t *sent,
                          size_t *received) {
     const model_view *model = shape->model;
-    size_t widest = size_max(size_max(model->width, model->query_width_max),
-                             model->feed_forward_max);
+    size_t widest =
+        size_max(size_max(model->width, model->query_width_max), model->feed_forward_max);
     size_t head = head_exchange_bytes(model, group->ranks);
     *sent = *received = 0;
     return size_multiply(widest * sizeof(float), shape->rows_max, received) &&

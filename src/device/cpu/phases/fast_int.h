@@ -2,9 +2,9 @@
 #ifndef AVO_DEVICE_CPU_PHASES_FAST_INT_H
 #define AVO_DEVICE_CPU_PHASES_FAST_INT_H
 
+#include "device/cpu/group.h"
 #include "device/cpu/phases/fast.h"
 #include "device/cpu/phases/program.h"
-#include "device/cpu/group.h"
 #include "device/runs.h"
 
 /* Where an architecture has no norm. */

@@ -25,7 +25,8 @@ static fast_panels panels_of(const step_view *step, const layer_view *layer,
 /* One row is not: it decodes at the speed of memory, larger parts read better, and every worker
  * quantises it for itself in no time. */
 static bool quantised_in_parts(const step_view *step, const fast_panels *panels) {
-    return step->batch->rows > 1 && !fast_by_rows(step) && fast_cut_even(step, step->batch->rows, panels);
+    return step->batch->rows > 1 && !fast_by_rows(step) &&
+           fast_cut_even(step, step->batch->rows, panels);
 }
 
 /* Down's input while parts are quantised one by one: in the form that down reads, and for rows with

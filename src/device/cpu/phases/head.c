@@ -61,9 +61,9 @@ static void head_chunk(const step_view *step, const fast_worker *own, const fast
     size_t stride = whole ? model->vocabulary : HEAD_CHUNK;
     float *base = whole ? step->scratch->logits + first : own->logits;
     size_t own_first = first - fast_first_row(step, NULL, ADAPTER_HEAD);
-    linear_view part = {
-        .weight = weight_slice(&model->head.weight, (uint32_t)own_first, (uint32_t)count),
-        .bias = model->head.bias == NULL ? NULL : model->head.bias + own_first};
+    linear_view part = {.weight =
+                            weight_slice(&model->head.weight, (uint32_t)own_first, (uint32_t)count),
+                        .bias = model->head.bias == NULL ? NULL : model->head.bias + own_first};
     fast_product product = {.linear = &part,
                             .out = base,
                             .out_stride = stride,
