@@ -60,7 +60,11 @@ typedef struct mpi_launch {
     uint32_t here; /* ranks of this machine */
 } mpi_launch;
 mpi_launch mpi_launched(void);
-/* Loads Open MPI and joins the others; all ranks come here before any goes on. Once a process. */
+/* The two folders where Open MPI keeps files of this job; NULL: mpirun did not start this process.
+ * A sandbox must let it remove them in the end. */
+const char *mpi_folder(uint32_t number);
+/* Loads Open MPI and joins the others; all ranks come here before any goes on. Once a process.
+ * Connections are made now: a sandbox may forbid that later. */
 AVO_MUST_USE avo_status mpi_join(avo_error *error);
 /* Whether it has joined, and not left. */
 bool mpi_joined(void);
