@@ -1,5 +1,5 @@
-"""Ranks that mpirun has started: the answers of one process, a rank that leaves, a server that ends.
-Skipped without Open MPI; tests/device/ranks.c tests ranks without it, and more of them."""
+"""Ranks that mpirun has started: the answers of one process, a rank that leaves, a server that
+ends. Skipped without Open MPI; tests/device/ranks.c tests ranks without it, and more of them."""
 import json
 import os
 import shutil
@@ -15,7 +15,8 @@ from command import AVOCET, GOOD, PATIENCE, call
 from serving import Serving
 
 SKIPPED = 77
-# Root is refused without these; the others keep ranks off the network and let them share processors.
+# Root is refused without the first two; the others keep ranks off the network and let them share
+# processors.
 SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_btl": "self,vader", "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_plm": "isolated",
@@ -43,8 +44,8 @@ class Mpi(unittest.TestCase):
         cls.scratch.cleanup()
 
     def arguments(self, *more):
-        return ("run", self.model, "once upon", "--raw", "-n", 24, "--ignore-eos", "-t", 1, "--json",
-                *more)
+        return ("run", self.model, "once upon", "--raw", "-n", 24, "--ignore-eos", "-t", 1,
+                "--json", *more)
 
     def test_the_answer_of_one_process(self):
         alone = call(*self.arguments("--device", "cpu"))

@@ -72,7 +72,7 @@ typedef struct group_stream {
     atomic_bool failed;     /* the phases behind a failed exchange compute nothing */
     avo_status status;      /* of the step */
     avo_error error;
-    uint64_t exchanges, sent_bytes, waited_ns; /* of all steps */
+    uint64_t steps, exchanges, sent_bytes, waited_ns; /* so far */
 } group_stream;
 
 typedef struct step_view {

@@ -22,7 +22,10 @@ static avo_status memory_take(device *device, size_t bytes, const char *what, de
     region *block = allocator_take_array(device->allocator, 1, sizeof(*block));
     if (block == NULL)
         return status_no_memory(error, what, sizeof(*block));
-    avo_status status = region_open(cpu->data, bytes, &cpu->region, what, block, error);
+    region_options options = cpu->region;
+    if (cpu->group != NULL) /* K and V of other ranks' heads are never touched */
+        options.huge = false;
+    avo_status status = region_open(cpu->data, bytes, &options, what, block, error);
     if (status != AVO_OK) {
         allocator_give(device->allocator, block, sizeof(*block));
         return status;

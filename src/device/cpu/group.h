@@ -16,10 +16,10 @@
 #ifndef AVO_DEVICE_CPU_GROUP_H
 #define AVO_DEVICE_CPU_GROUP_H
 
-#include "device/layer.h"
+#include "device/device.h"
 #include "quant/panels.h"
 
-#define GROUP_RANKS_MAX 64
+#define GROUP_RANKS_MAX DEVICE_RANKS_MAX
 
 typedef struct group_part {
     uint8_t *data;

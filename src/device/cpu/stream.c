@@ -7,6 +7,7 @@
 #include "device/cpu/limits.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 /* A server and a chat wait for this when they start: a tenth of a second is enough for a figure
  * that dashboards show shares of. bench reads more and more often. */
@@ -120,6 +121,15 @@ static void stream_figures_of(const device_stream *base, stream_figures *figures
     figures->phases = stream->phases.count;
     if (base->device->info.cpu.tuned)
         tuner_text(&stream->tuner, figures->threads, sizeof(figures->threads));
+    const group_stream *group = &stream->group;
+    if (group->steps > 0)
+        snprintf(figures->ranks, sizeof(figures->ranks),
+                 "rank %u of %u: %llu steps, each with %.0f exchanges, %.1f KiB sent, %.3f ms in "
+                 "exchanges",
+                 group->group->rank, group->group->ranks, (unsigned long long)group->steps,
+                 (double)group->exchanges / (double)group->steps,
+                 (double)group->sent_bytes / (double)group->steps / 1024.0,
+                 (double)group->waited_ns / (double)group->steps * 1e-6);
 }
 
 /* Worker 0 is the thread that leads; it is counted again when another thread does. */
@@ -208,6 +218,7 @@ static group_stream *group_of(cpu_stream *stream, const device_weights *base) {
     stream->group.group = cpu_of(base->device)->group;
     stream->group.layers_stored = weights->layers_stored;
     stream->group.status = AVO_OK;
+    stream->group.steps++;
     atomic_store_explicit(&stream->group.failed, false, memory_order_relaxed);
     return &stream->group;
 }

@@ -307,8 +307,20 @@ static avo_status open_others(device_stream *base, const weights_source *source,
 
 static avo_status weights_plan_ranks(const device *device, const weights_source *source,
                                      weights_plan *plan, avo_error *error) {
-    return device_weights_plan(((const ranks_device *)(const void *)device)->inner, source, plan,
-                               error);
+    ranks_device *ranks = (ranks_device *)(uintptr_t)device; /* its rank, and back again */
+    uint64_t bytes[DEVICE_RANKS_MAX] = {0};
+    avo_status status = AVO_OK;
+    for (uint32_t rank = ranks->group.ranks; status == AVO_OK && rank-- > 0;) {
+        ranks->group.rank = rank;
+        status = device_weights_plan(ranks->inner, source, plan, error);
+        bytes[rank] = plan->mapped_bytes + plan->copied_bytes;
+    }
+    ranks->group.rank = 0;
+    if (status != AVO_OK || !source->divisible)
+        return status;
+    plan->ranks = ranks->group.ranks;
+    memcpy(plan->rank_bytes, bytes, sizeof(bytes));
+    return AVO_OK;
 }
 
 static avo_status weights_open(device_stream *stream, const weights_source *source,

@@ -13,7 +13,7 @@
 #define LIBRARY           "libmpi.so.40" /* of Open MPI 3, 4 and 5 */
 #define NAME              "Open MPI"
 #define THREAD_SERIALIZED 2    /* MPI_THREAD_SERIALIZED: the thread that leads steps is not main */
-#define TEXT_MAX          8192 /* more than MPI_MAX_LIBRARY_VERSION_STRING and MPI_MAX_ERROR_STRING */
+#define TEXT_MAX          8192 /* more than any text of the library */
 #define TAG               1718
 #define MEETING_NS        ((uint64_t)60000000000)
 
