@@ -102,6 +102,16 @@ static void write_speculation(json_writer *w, const speculation_options *options
     json_end(w);
 }
 
+/* What each rank takes of a model that is split. */
+static void write_ranks(json_writer *w, const weights_plan *weights) {
+    if (weights->ranks == 0)
+        return;
+    json_member_array_begin(w, "rank_weight_bytes");
+    for (uint32_t i = 0; i < weights->ranks; i++)
+        json_u64(w, weights->rank_bytes[i]);
+    json_end(w);
+}
+
 static int print_json(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     cli_json json;
@@ -110,6 +120,7 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "weight_bytes", plan->weight_bytes);
     json_member_u64(w, "repack_bytes", plan->repack_bytes);
     json_member_u64(w, "panel_cache_bytes", facts->details.weights.kept_bytes);
+    write_ranks(w, &facts->details.weights);
     json_member_u64(w, "kv_bytes", plan->kv_bytes);
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
@@ -273,6 +284,12 @@ static void print_table(const plan_facts *facts) {
         print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
     if (facts->details.adapter_bytes > 0)
         print_row("prepared", facts->details.adapter_bytes, "for adapters on the device");
+    for (uint32_t i = 0; i < facts->details.weights.ranks; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "rank %u", i);
+        print_row(name, facts->details.weights.rank_bytes[i],
+                  i == 0 ? "its weights, of those above" : "its weights");
+    }
     print_totals(facts);
     print_place(facts);
 }

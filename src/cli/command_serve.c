@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/trace.h"
+#include "device/ranks/transport.h"
 #include "server/activation.h"
 #include "server/sandbox.h"
 
@@ -107,9 +108,12 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
     const char *const read[] = {serving->model_path, flags->adapter_root,
                                 server->certificate, server->certificate_key,
                                 server->training,    folder_of(serving, server->keys_path)};
-    const char *const written[] = {
-        folder_of(serving, server->access_log), folder_of(serving, flags->telemetry),
-        folder_of(serving, flags->scheduler.draft_corpus), folder_of(serving, flags->trace)};
+    const char *const written[] = {folder_of(serving, server->access_log),
+                                   folder_of(serving, flags->telemetry),
+                                   folder_of(serving, flags->scheduler.draft_corpus),
+                                   folder_of(serving, flags->trace),
+                                   mpi_folder(0),
+                                   mpi_folder(1)};
     bool room = true;
     for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
         room = room && (read[i] == NULL || sandbox_read(sandbox, read[i]));

@@ -8,11 +8,11 @@
 /* As OPTION_CHOICE and OPTION_DEVICE have them; devices of this architecture. */
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
 #if defined(__aarch64__)
-#define DEVICE_NAMES "auto|cpu|ref|neon|cuda"
+#define DEVICE_NAMES "auto|cpu|ref|neon|cuda|mpi"
 #elif defined(__x86_64__)
-#define DEVICE_NAMES "auto|cpu|ref|avx2|avx512|amx|cuda"
+#define DEVICE_NAMES "auto|cpu|ref|avx2|avx512|amx|cuda|mpi"
 #else
-#define DEVICE_NAMES "auto|cpu|ref|cuda"
+#define DEVICE_NAMES "auto|cpu|ref|cuda|mpi"
 #endif
 
 /* Adds the options whose targets are `options`' fields; their strings are not copied. */

@@ -1,6 +1,7 @@
 /* The command `avocet`: finds the subcommand and runs it. */
 #include "cli/cli.h"
 #include "cli/engine_flags.h"
+#include "cli/ranks.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -83,7 +84,11 @@ static void hold_standard_descriptors(void) {
 int main(int argc, char **argv) {
     hold_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
-    int status = dispatch(argc, argv);
+    int status;
+    if (cli_ranks_serve(&status))
+        return status;
+    status = dispatch(argc, argv);
     cli_engine_end();
+    cli_ranks_end();
     return cli_output_finish(status);
 }

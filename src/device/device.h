@@ -26,6 +26,7 @@ typedef struct weights_store weights_store;   /* store.h */
 
 /* ---- Limits ---- */
 #define DEVICE_STREAMS_MAX    2
+#define DEVICE_RANKS_MAX      64  /* processes that compute a model together */
 #define DEVICE_TAPS_MAX       256 /* layers whose hidden states a step can keep */
 #define DEVICE_ARITHMETIC_MAX 8   /* bytes of device_info.bits, its zero included */
 
@@ -163,6 +164,8 @@ typedef struct weights_source {
     const model_view *model; /* host memory, rotation tables included */
     const char *path;        /* for errors */
     uint64_t file_bytes;     /* of all tensors as stored */
+    bool divisible; /* another process can open the same weights by `path`, so that several can
+                       compute a part each */
     weights_store *store; /* of the model: prepared weights that its engines share; may be NULL */
     /* Layers that model->layer has, where the model computes only the first of them; 0: all. They
      * are prepared together, so that a model and its early exit share them. */
@@ -192,6 +195,8 @@ typedef struct weights_plan {
     uint64_t copied_bytes;  /* device memory for repacked or uploaded weights */
     uint64_t missing_bytes; /* of these, not there yet: 0 once another engine has built them */
     uint64_t kept_bytes;    /* of mapped_bytes: what the keeper has, instead of repacking */
+    uint32_t ranks;         /* that share the model; the bytes above are rank 0's. 0: nobody does */
+    uint64_t rank_bytes[DEVICE_RANKS_MAX]; /* mapped and copied by each */
     uint32_t groups;
     weights_group group[WEIGHTS_GROUPS_MAX];
 } weights_plan;
@@ -263,6 +268,9 @@ typedef struct stream_figures {
     /* Which numbers of workers were found to be best: "decode 6 of 8, prefill 8; …"; empty where
      * the device does not choose. */
     char threads[160];
+    /* What steps have exchanged with other ranks: "120 exchanges a step, …"; empty: there are none.
+     */
+    char ranks[160];
 } stream_figures;
 /* While nobody computes on the stream. */
 stream_figures device_stream_figures(const device_stream *stream);

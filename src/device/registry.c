@@ -5,7 +5,9 @@
 
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
+#include "device/ranks/ranks.h"
 #include "device/test/cuda_emulated.h"
+#include "device/test/loopback.h"
 #include "device/test/remote.h"
 
 #include <assert.h>
@@ -19,6 +21,8 @@ const device_driver *const *device_drivers(void) {
         &device_remote,
         &device_cuda_emulated,
         &device_cuda,
+        &device_loopback,
+        &device_mpi,
         &cpu_driver_reference,
 #define X(set) &cpu_driver_##set,
         AVO_KERNEL_LIST

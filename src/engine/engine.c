@@ -215,7 +215,7 @@ const char *avo_engine_device(const avo_engine *engine) {
     return engine->plan.device.name;
 }
 
-/* Which numbers of threads steps were found to be fastest with. */
+/* Which numbers of threads steps were found to be fastest with, and what ranks have exchanged. */
 static void log_tuned(const avo_engine *engine) {
     char line[224];
     for (uint32_t i = 0; engine->plan.log != NULL && i < engine->plan.streams; i++) {
@@ -226,6 +226,8 @@ static void log_tuned(const avo_engine *engine) {
                  figures.threads);
         if (figures.threads[0] != '\0')
             engine->plan.log(engine->plan.log_context, line);
+        if (figures.ranks[0] != '\0')
+            engine->plan.log(engine->plan.log_context, figures.ranks);
     }
 }
 

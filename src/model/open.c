@@ -161,6 +161,7 @@ weights_source model_weights(const avo_model *model, const model_view *view) {
     return (weights_source){.model = view,
                             .path = model->source->path,
                             .file_bytes = model->weight_bytes,
+                            .divisible = true,
                             .store = model->store,
                             .layers_stored = model->source->config.layers,
                             .forget = forget_pages,

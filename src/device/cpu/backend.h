@@ -6,8 +6,11 @@
 #define AVO_DEVICE_CPU_BACKEND_H
 
 #include "base/team.h"
+#include "device/cpu/group.h"
 #include "device/cpu/ops.h"
 #include "device/device.h"
+
+#include <stdatomic.h>
 
 typedef struct backend backend;
 
@@ -54,12 +57,23 @@ typedef struct scratch_view {
     logit_top *top;  /* [logit rows] */
     uint8_t *worker; /* [workers][worker_bytes]: what one worker needs for itself */
     size_t worker_bytes;
-    uint8_t *shared; /* what the back end keeps for all workers */
-    float *tap;      /* [taps][rows_max][width] hidden states kept for the caller */
+    uint8_t *shared;          /* what the back end keeps for all workers */
+    float *tap;               /* [taps][rows_max][width] hidden states kept for the caller */
+    uint8_t *sent, *received; /* of a group: fast_exchange_bytes */
     uint32_t pairs_max;
     uint32_t rows_max, logits_max, context_max;
     uint32_t adapter_rank_max; /* largest sum of the ranks of one row's adapters */
 } scratch_view;
+
+/* A stream's part in a group: what its steps exchange with the other ranks. */
+typedef struct group_stream {
+    const cpu_group *group;
+    uint32_t layers_stored; /* of the model that is split; a step may compute fewer */
+    atomic_bool failed;     /* the phases behind a failed exchange compute nothing */
+    avo_status status;      /* of the step */
+    avo_error error;
+    uint64_t steps, exchanges, sent_bytes, waited_ns; /* so far */
+} group_stream;
 
 typedef struct step_view {
     const model_view *model;
@@ -73,6 +87,7 @@ typedef struct step_view {
     bool tracing;                  /* spans of the phases are wanted, too */
     const stream_shape *shape;     /* which layers' hidden states are kept */
     struct phase_list *phases;     /* room for the step's program; NULL: the back end has none */
+    group_stream *group;           /* NULL: the device computes the whole model */
 } step_view;
 
 /* What scratch depends on. */
@@ -104,6 +119,10 @@ struct backend {
      * [logit_rows][width]. */
     void (*hidden)(const step_view *step);
 };
+
+/* Bytes of what a stream's steps send and receive at a time. */
+bool fast_exchange_bytes(const cpu_group *group, const scratch_shape *shape, size_t *sent,
+                         size_t *received);
 
 static inline const run_place *run_place_of(const step_view *step, const adapter_run *run) {
     return &step->scratch->place[run - step->batch->run];

@@ -21,6 +21,11 @@ extern const device_driver cpu_driver_reference, cpu_driver_avx2, cpu_driver_avx
 AVO_MUST_USE avo_status cpu_open_with_data(const device_driver *driver,
                                            const device_options *options, const avo_allocator *data,
                                            device **out, avo_error *error);
+/* Opens a rank's: models whose weights can be split are (group.h). `group` lives as long as the
+ * device. Not of the reference, which has no phases to exchange between. */
+AVO_MUST_USE avo_status cpu_open_in_group(const device_driver *driver,
+                                          const device_options *options, const cpu_group *group,
+                                          device **out, avo_error *error);
 
 typedef struct cpu_device {
     device base;
@@ -29,6 +34,7 @@ typedef struct cpu_device {
     region_options region; /* of every block: huge pages, locking, NUMA nodes */
     bool copy_mapped;      /* panels of the file are copied into huge pages, too */
     team_pin pin;
+    const cpu_group *group; /* NULL: this device computes alone */
 } cpu_device;
 
 static inline cpu_device *cpu_of(device *device) {
@@ -43,7 +49,7 @@ AVO_MUST_USE avo_status cpu_place(const device_options *options, cpu_device *cpu
 /* ---- Scratch ---- */
 
 /* Bytes of the parts of one stream's scratch, in the order in which they lie in one block. */
-#define SCRATCH_PARTS 17
+#define SCRATCH_PARTS 19
 typedef struct scratch_sizes {
     size_t part[SCRATCH_PARTS];
     size_t total;
@@ -52,7 +58,7 @@ typedef struct scratch_sizes {
 
 /* False when the product wraps. */
 bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const backend *backend,
-                         scratch_sizes *sizes);
+                         const cpu_group *group, scratch_sizes *sizes);
 /* Takes out what another stream's scratch has room for: parts that nothing outlives a step in.
  * False: it has not enough, and nothing is taken out. */
 bool cpu_scratch_borrow(scratch_sizes *sizes, const scratch_sizes *lender);
@@ -75,6 +81,7 @@ typedef struct cpu_stream {
     telemetry_engine *telemetry; /* NULL: nobody counts */
     uint32_t workers_max;        /* of a step: all, or what was asked for since */
     tuner tuner;                 /* where the device chooses how many of them compute */
+    group_stream group;
 } cpu_stream;
 
 static inline cpu_stream *cpu_stream_of(device_stream *stream) {
@@ -89,6 +96,8 @@ typedef struct cpu_weights {
     device_weights base;
     weights_store *store;
     weights_entry *panels; /* NULL: the file is used in place */
+    bool split;            /* these are a rank's part */
+    uint32_t layers_stored;
 } cpu_weights;
 
 AVO_MUST_USE avo_status cpu_weights_plan(const device *device, const weights_source *source,

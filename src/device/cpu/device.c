@@ -22,7 +22,10 @@ static avo_status memory_take(device *device, size_t bytes, const char *what, de
     region *block = allocator_take_array(device->allocator, 1, sizeof(*block));
     if (block == NULL)
         return status_no_memory(error, what, sizeof(*block));
-    avo_status status = region_open(cpu->data, bytes, &cpu->region, what, block, error);
+    region_options options = cpu->region;
+    if (cpu->group != NULL) /* K and V of other ranks' heads are never touched */
+        options.huge = false;
+    avo_status status = region_open(cpu->data, bytes, &options, what, block, error);
     if (status != AVO_OK) {
         allocator_give(device->allocator, block, sizeof(*block));
         return status;
@@ -142,6 +145,18 @@ avo_status cpu_open_with_data(const device_driver *driver, const device_options 
     cpu->data = data != NULL ? data : options->allocator;
     *out = &cpu->base;
     return set_up(cpu, driver, options, error);
+}
+
+avo_status cpu_open_in_group(const device_driver *driver, const device_options *options,
+                             const cpu_group *group, device **out, avo_error *error) {
+    AVO_TRY(cpu_open_with_data(driver, options, NULL, out, error));
+    cpu_device *cpu = cpu_of(*out);
+    if (!cpu->choice.backend.panels)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "device %s cannot compute a part of a model", driver->name);
+    cpu->group = group;
+    cpu->base.info.parallel = false;
+    return AVO_OK;
 }
 
 static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {

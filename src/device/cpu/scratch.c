@@ -4,8 +4,10 @@
 
 #include <string.h>
 
-#define PART_WORKER 12
-#define PART_SHARED 13
+#define PART_WORKER   12
+#define PART_SHARED   13
+#define PART_SENT     17
+#define PART_RECEIVED 18
 
 /* Count × size bytes, rounded to cache lines; adds to the total. */
 static bool measure_part(scratch_sizes *sizes, size_t index, size_t count, size_t size) {
@@ -17,7 +19,7 @@ static bool measure_part(scratch_sizes *sizes, size_t index, size_t count, size_
 }
 
 bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const backend *backend,
-                         scratch_sizes *sizes) {
+                         const cpu_group *group, scratch_sizes *sizes) {
     const model_view *view = shape->model;
     memset(sizes, 0, sizeof(*sizes));
     size_t rows = shape->rows_max;
@@ -31,7 +33,9 @@ bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const back
     size_t shared;
     size_t adapted = adapter_row_room(shape->adapter_rank_max);
     size_t angles = (size_t)shape->pairs_max * 2; /* two tables at most */
-    size_t number = sizeof(float);
+    size_t number = sizeof(float), sent = 0, received = 0;
+    if (group != NULL && !fast_exchange_bytes(group, &own, &sent, &received))
+        return false;
     return backend->scratch_bytes(&own, &sizes->worker_bytes, &shared) &&
            measure_part(sizes, 0, rows, view->width * number) &&           /* hidden */
            measure_part(sizes, 1, rows, wide * number) &&                  /* normed */
@@ -52,7 +56,9 @@ bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const back
            measure_part(sizes, PART_SHARED, 1, shared) &&
            measure_part(sizes, 14, rows, adapted * number) &&
            measure_part(sizes, 15, rows * shape->taps, view->width * number) &&
-           measure_part(sizes, 16, rows * ADAPTERS_OF_ROW, sizeof(run_place));
+           measure_part(sizes, 16, rows * ADAPTERS_OF_ROW, sizeof(run_place)) &&
+           measure_part(sizes, PART_SENT, 1, sent) &&
+           measure_part(sizes, PART_RECEIVED, 1, received);
 }
 
 bool cpu_scratch_borrow(scratch_sizes *sizes, const scratch_sizes *lender) {
@@ -93,6 +99,8 @@ void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint
                               .adapted = part[14],
                               .tap = part[15],
                               .place = part[16],
+                              .sent = part[PART_SENT],
+                              .received = part[PART_RECEIVED],
                               .pairs_max = shape->pairs_max,
                               .rows_max = shape->rows_max,
                               .logits_max = shape->head_rows,

@@ -7,6 +7,7 @@
 #include "device/cpu/limits.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 /* A server and a chat wait for this when they start: a tenth of a second is enough for a figure
  * that dashboards show shares of. bench reads more and more often. */
@@ -30,12 +31,12 @@ static bool stream_bytes(const device *device, const stream_shape *shape, uint64
     const cpu_device *cpu = (const cpu_device *)(const void *)device;
     scratch_sizes sizes;
     if (!cpu_scratch_measure(shape, stream_threads(device, shape->index), &cpu->choice.backend,
-                             &sizes))
+                             cpu->group, &sizes))
         return false;
     scratch_sizes lender;
     if (shape->lender != NULL &&
         cpu_scratch_measure(shape->lender, stream_threads(device, shape->lender->index),
-                            &cpu->choice.backend, &lender))
+                            &cpu->choice.backend, cpu->group, &lender))
         (void)cpu_scratch_borrow(&sizes, &lender);
     if (!device_memory_round(device, sizes.total, bytes))
         return false;
@@ -78,7 +79,7 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
         phase_list_init(&stream->phases, options.phases, stream->phases_memory);
     }
     scratch_sizes sizes;
-    if (!cpu_scratch_measure(shape, options.threads, &cpu->choice.backend, &sizes))
+    if (!cpu_scratch_measure(shape, options.threads, &cpu->choice.backend, cpu->group, &sizes))
         return status_fail(error, AVO_ERROR_LIMIT,
                            "scratch for %u rows is too large; use fewer rows or a shorter context",
                            shape->rows_max);
@@ -120,6 +121,15 @@ static void stream_figures_of(const device_stream *base, stream_figures *figures
     figures->phases = stream->phases.count;
     if (base->device->info.cpu.tuned)
         tuner_text(&stream->tuner, figures->threads, sizeof(figures->threads));
+    const group_stream *group = &stream->group;
+    if (group->steps > 0)
+        snprintf(figures->ranks, sizeof(figures->ranks),
+                 "rank %u of %u: %llu steps, each with %.0f exchanges, %.1f KiB sent, %.3f ms in "
+                 "exchanges",
+                 group->group->rank, group->group->ranks, (unsigned long long)group->steps,
+                 (double)group->exchanges / (double)group->steps,
+                 (double)group->sent_bytes / (double)group->steps / 1024.0,
+                 (double)group->waited_ns / (double)group->steps * 1e-6);
 }
 
 /* Worker 0 is the thread that leads; it is counted again when another thread does. */
@@ -201,9 +211,20 @@ static void compute_tuned(cpu_stream *stream, const backend *backend, device_wor
     tuner_learn(tuner, rows, clock_now_ns() - begin, team_absent(stream->team));
 }
 
+static group_stream *group_of(cpu_stream *stream, const device_weights *base) {
+    const cpu_weights *weights = (const cpu_weights *)(const void *)base;
+    if (!weights->split)
+        return NULL;
+    stream->group.group = cpu_of(base->device)->group;
+    stream->group.layers_stored = weights->layers_stored;
+    stream->group.status = AVO_OK;
+    stream->group.steps++;
+    atomic_store_explicit(&stream->group.failed, false, memory_order_relaxed);
+    return &stream->group;
+}
+
 static avo_status stream_start(device_stream *base, device_work work, const device_step *given,
                                avo_error *error) {
-    (void)error;
     cpu_stream *stream = cpu_stream_of(base);
     const backend *backend = &cpu_of(base->device)->choice.backend;
     kv_view kv = {.type = given->kv->type,
@@ -218,6 +239,7 @@ static avo_status stream_start(device_stream *base, device_work work, const devi
                       .backend = backend,
                       .team = stream->team,
                       .phases = &stream->phases,
+                      .group = group_of(stream, given->weights),
                       .observer = given->observer,
                       .telemetry = stream->telemetry,
                       .tracing = given->tracing};
@@ -228,7 +250,9 @@ static avo_status stream_start(device_stream *base, device_work work, const devi
         team_resize(stream->team, stream->workers_max); /* all of them look where one observes */
         compute(backend, work, &step);
     }
-    return AVO_OK;
+    if (step.group == NULL || step.group->status == AVO_OK)
+        return AVO_OK;
+    return status_fail(error, step.group->status, "%s", step.group->error.text);
 }
 
 /* ---- Results, read in place ---- */

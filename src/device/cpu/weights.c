@@ -107,7 +107,8 @@ static avo_status repack_of(const cpu_device *cpu, const weights_source *source,
 /* Bytes of the file that nobody reads again. */
 static uint64_t stored_bytes(const weight_view *weight) {
     uint64_t bytes = 0;
-    bool known = weight_bytes(weight->type, weight->layout, weight->rows, weight->k, &bytes);
+    bool known = weight->data != NULL &&
+                 weight_bytes(weight->type, weight->layout, weight->rows, weight->k, &bytes);
     return known ? bytes : 0;
 }
 
@@ -159,6 +160,11 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
     return AVO_OK;
 }
 
+/* Whether this device has a part of the weights, as one of a group's ranks. */
+static bool is_split(const cpu_device *cpu, const weights_source *source) {
+    return cpu->group != NULL && source->divisible;
+}
+
 /* Data apart from the host's is nobody else's. */
 static bool has_data_apart(const cpu_device *cpu) {
     return cpu->data != cpu->base.allocator;
@@ -169,8 +175,8 @@ static bool has_data_apart(const cpu_device *cpu) {
  * them.
  */
 static const weights_keeper *keeper_of(const cpu_device *cpu, const weights_source *source) {
-    bool wanted = !has_data_apart(cpu) && !cpu->copy_mapped && source->store != NULL &&
-                  cpu->base.info.cpu.numa_nodes <= 1;
+    bool wanted = !has_data_apart(cpu) && !cpu->copy_mapped && !is_split(cpu, source) &&
+                  source->store != NULL && cpu->base.info.cpu.numa_nodes <= 1;
     return wanted ? source->keeper : NULL;
 }
 
@@ -179,23 +185,62 @@ static const uint8_t *find_kept(const weights_keeper *keeper, const weights_layo
     return any ? keeper->find(keeper->context, layout) : NULL;
 }
 
-static void panels_key(const cpu_device *cpu, char key[STORE_KEY_MAX]) {
-    if (has_data_apart(cpu))
+static void panels_key(const cpu_device *cpu, const weights_source *source,
+                       char key[STORE_KEY_MAX]) {
+    const cpu_group *group = is_split(cpu, source) ? cpu->group : NULL;
+    if (group != NULL)
+        snprintf(key, STORE_KEY_MAX, PANELS_KEY " %u of %u%s", group->rank, group->ranks,
+                 group->by_layers ? " by layers" : "");
+    else if (has_data_apart(cpu))
         snprintf(key, STORE_KEY_MAX, PANELS_KEY " %p", (const void *)cpu->data);
     else
         snprintf(key, STORE_KEY_MAX, PANELS_KEY);
 }
 
-avo_status cpu_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
+/* ---- A rank's part ---- */
+
+/* The source whose model is the rank's part of the given one. */
+typedef struct part_source {
+    weights_source source;
+    model_view model;
+    layer_view *layers;
+    size_t bytes;
+} part_source;
+
+static void part_close(const cpu_device *cpu, part_source *part) {
+    allocator_give(cpu->base.allocator, part->layers, part->bytes);
+}
+
+static uint64_t all_bytes(const model_view *view) {
+    uint64_t bytes = stored_bytes(&view->embedding) + stored_bytes(&view->position_embedding);
+    for (size_t i = 0; i < linear_count(view); i++)
+        if (weight_at(view, i)->data != view->embedding.data) /* tied */
+            bytes += stored_bytes(weight_at(view, i));
+    return bytes;
+}
+
+static avo_status part_open(const cpu_device *cpu, const weights_source *source, part_source *part,
                             avo_error *error) {
-    const cpu_device *cpu = (const cpu_device *)(const void *)device;
-    *plan = (weights_plan){.mapped_bytes = source->file_bytes};
-    if (!cpu->choice.backend.panels)
+    const model_view *whole = source->model;
+    *part = (part_source){.source = *source};
+    if (!is_split(cpu, source))
         return AVO_OK;
+    part->bytes = whole->layers * sizeof(layer_view);
+    part->layers = allocator_take_array(cpu->base.allocator, whole->layers, sizeof(layer_view));
+    if (part->layers == NULL)
+        return status_no_memory(error, "layers", part->bytes);
+    group_model(cpu->group, whole, part->layers, &part->model);
+    part->source.model = &part->model;
+    part->source.file_bytes -= all_bytes(whole) - all_bytes(&part->model);
+    return AVO_OK;
+}
+
+static avo_status plan_weights(const cpu_device *cpu, const weights_source *source,
+                               weights_plan *plan, avo_error *error) {
     weights_layout layout;
     AVO_TRY(measure(cpu, source, plan, &layout, error));
     char key[STORE_KEY_MAX];
-    panels_key(cpu, key);
+    panels_key(cpu, source, key);
     weights_entry *entry = weights_store_find(source->store, key);
     const panels *built = entry != NULL ? weights_entry_value(entry) : NULL;
     bool kept = built != NULL ? built->kept : find_kept(keeper_of(cpu, source), &layout) != NULL;
@@ -210,6 +255,19 @@ avo_status cpu_weights_plan(const device *device, const weights_source *source, 
     }
     weights_store_give(source->store, entry);
     return AVO_OK;
+}
+
+avo_status cpu_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
+                            avo_error *error) {
+    const cpu_device *cpu = (const cpu_device *)(const void *)device;
+    *plan = (weights_plan){.mapped_bytes = source->file_bytes};
+    if (!cpu->choice.backend.panels)
+        return AVO_OK;
+    part_source part;
+    AVO_TRY(part_open(cpu, source, &part, error));
+    avo_status status = plan_weights(cpu, &part.source, plan, error);
+    part_close(cpu, &part);
+    return status;
 }
 
 /* ---- The walk ---- */
@@ -506,7 +564,7 @@ static avo_status take_panels(device_stream *stream, const weights_source *sourc
     const avo_allocator *allocator = cpu->base.allocator;
     building b = {.cpu = cpu, .source = source, .team = cpu_stream_of(stream)->team};
     char key[STORE_KEY_MAX];
-    panels_key(cpu, key);
+    panels_key(cpu, source, key);
     weights_form form = {.allocator = allocator,
                          .key = key,
                          .build = panels_build,
@@ -525,9 +583,17 @@ static avo_status take_panels(device_stream *stream, const weights_source *sourc
 avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
                             device_weights *base, avo_error *error) {
     cpu_weights *weights = (cpu_weights *)(void *)base;
+    const cpu_device *cpu = cpu_of(base->device);
     weights->store = source->store;
-    return cpu_of(base->device)->choice.backend.panels ? take_panels(stream, source, weights, error)
-                                                       : AVO_OK;
+    if (!cpu->choice.backend.panels)
+        return AVO_OK;
+    part_source part;
+    AVO_TRY(part_open(cpu, source, &part, error));
+    weights->split = is_split(cpu, source);
+    weights->layers_stored = source->model->layers;
+    avo_status status = take_panels(stream, &part.source, weights, error);
+    part_close(cpu, &part);
+    return status;
 }
 
 void cpu_weights_close(device_weights *base) {

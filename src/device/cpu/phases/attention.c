@@ -215,8 +215,8 @@ static void join_items(const step_view *step, const phase_entry *at, team_items 
         size_t index = item;
         attention_tile tile = {0};
         while (attention_next_tile(&plan, &tile) &&
-               index >= (size_t)tile.tokens * plan.layer->heads)
-            index -= (size_t)tile.tokens * plan.layer->heads;
+               index >= (size_t)tile.tokens * plan.kv_heads * plan.group)
+            index -= (size_t)tile.tokens * plan.kv_heads * plan.group;
         join_state(&plan, &tile, &desk, index);
     }
 }
@@ -224,20 +224,20 @@ static void join_items(const step_view *step, const phase_entry *at, team_items 
 #define POSITION_HEADS 8 /* of an item, where there are many */
 
 static size_t position_count(const attention_plan *plan, uint32_t *each) {
-    size_t heads = (size_t)plan->step->batch->rows * plan->layer->kv_heads;
+    size_t heads = (size_t)plan->step->batch->rows * plan->kv_heads;
     *each = heads >= (size_t)plan->workers * POSITION_HEADS ? POSITION_HEADS : 1;
     return (heads + *each - 1) / *each;
 }
 
 static void position_items(const step_view *step, const phase_entry *at, team_items *items) {
     const attention_plan plan = attention_plan_make(step, at->layer, items->worker);
-    uint32_t kv_heads = plan.layer->kv_heads;
+    uint32_t kv_heads = plan.kv_heads;
     uint32_t item, each;
     (void)position_count(&plan, &each);
     while (team_take(items, &item))
         for (uint32_t i = item * each; i < (item + 1) * each && i < step->batch->rows * kv_heads;
              i++)
-            attention_position(&plan, i / kv_heads, i % kv_heads);
+            attention_position(&plan, i / kv_heads, plan.kv_first + i % kv_heads);
 }
 
 void fast_add_position(phase_list *list) {
@@ -265,5 +265,6 @@ void fast_add_attention(phase_list *list, bool positioned) {
         phase_list_count(list, plan.units);
         return;
     }
-    phase_list_add(list, PLACE_NONE, join_items, (size_t)step->batch->rows * plan.layer->heads);
+    phase_list_add(list, PLACE_NONE, join_items,
+                   (size_t)step->batch->rows * plan.kv_heads * plan.group);
 }

@@ -27,9 +27,11 @@ typedef struct attention_plan {
     const op_table *ops;
     uint32_t number; /* of the layer */
     uint32_t worker, workers;
-    uint32_t group;      /* query heads of a KV head */
-    uint32_t unit_heads; /* of these, in one unit */
-    uint32_t units;      /* per tile: KV heads × parts of their groups */
+    uint32_t group;              /* query heads of a KV head */
+    uint32_t unit_heads;         /* of these, in one unit */
+    uint32_t kv_first, kv_heads; /* that are computed here: all, or those of a rank */
+    uint32_t parts;              /* of a group */
+    uint32_t units;              /* per tile: KV heads × parts of their groups */
     uint32_t tile_tokens;
     bool fused, split;
     bool once; /* fused, but several units write K and V of one KV head: the first of them does */

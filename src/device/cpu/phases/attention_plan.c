@@ -103,10 +103,9 @@ void attention_split_pages(const attention_tile *tile, uint32_t split, uint32_t 
 }
 
 attention_heads attention_unit_heads(const attention_plan *plan, uint32_t unit) {
-    uint32_t parts = plan->units / plan->layer->kv_heads;
-    attention_heads heads = {.kv = unit / parts};
+    attention_heads heads = {.kv = plan->kv_first + unit / plan->parts};
     uint32_t end = (heads.kv + 1) * plan->group;
-    heads.first = heads.kv * plan->group + unit % parts * plan->unit_heads;
+    heads.first = heads.kv * plan->group + unit % plan->parts * plan->unit_heads;
     heads.last = heads.first + plan->unit_heads < end ? heads.first + plan->unit_heads : end;
     return heads;
 }
@@ -212,21 +211,24 @@ attention_plan attention_plan_make(const step_view *step, uint32_t number, uint3
                            .worker = worker,
                            .workers = team_size(step->team),
                            .group = layer->heads / layer->kv_heads};
-    uint32_t parts = (plan.group + ATTEND_ROWS_MAX - 1) / ATTEND_ROWS_MAX;
-    plan.unit_heads = (plan.group + parts - 1) / parts;
-    plan.units = layer->kv_heads * parts;
+    group_range heads = fast_own_heads(step, layer);
+    plan.kv_first = (uint32_t)heads.first;
+    plan.kv_heads = (uint32_t)(heads.end - heads.first);
+    plan.parts = (plan.group + ATTEND_ROWS_MAX - 1) / ATTEND_ROWS_MAX;
+    plan.unit_heads = (plan.group + plan.parts - 1) / plan.parts;
+    plan.units = plan.kv_heads * plan.parts;
     uint64_t enough = (uint64_t)ITEMS_PER_WORKER_ENOUGH * plan.workers;
     uint32_t rows = ATTEND_ROWS_MAX;
     plan_sum sum = sum_tiles(&plan, rows);
     while (!sum.whole && sum.items < enough && rows > TILE_ROWS_MIN)
         sum = sum_tiles(&plan, rows /= 2);
     bool even = even_units(&plan, &sum);
-    if (!even && parts == 1 && sum.splits == 1 && plan.workers <= ONCE_WORKERS &&
+    if (!even && plan.parts == 1 && sum.splits == 1 && plan.workers <= ONCE_WORKERS &&
         step->batch->segments == 1 && step->batch->rows <= ONCE_ROWS &&
         step->batch->rows >= ONCE_ROWS_MIN)
         even = plan.once = cut_even(&plan, &sum);
     plan.split = !even && sum.splits > 1 && sum.items < enough &&
                  sum.states <= (size_t)splits_held(step->scratch->context_max) * layer->heads;
-    plan.fused = parts == 1 && (sum.whole || plan.once) && !plan.split;
+    plan.fused = plan.parts == 1 && (sum.whole || plan.once) && !plan.split;
     return plan;
 }

@@ -2,6 +2,7 @@
 #ifndef AVO_DEVICE_CPU_PHASES_FAST_INT_H
 #define AVO_DEVICE_CPU_PHASES_FAST_INT_H
 
+#include "device/cpu/group.h"
 #include "device/cpu/phases/fast.h"
 #include "device/cpu/phases/program.h"
 #include "device/runs.h"
@@ -187,6 +188,32 @@ void fast_adapt_input(const step_view *step, const fast_worker *own, fast_input 
  * product's end is ADD and `base` is not `out`, they have not joined `out` yet. */
 void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_input *input,
                      const fast_product *product, const fast_part *part, float *base, float *out);
+
+/* ---- A model split over ranks (exchange.c) ---- */
+
+/* Whether this rank has rows of every matrix; its matrices then begin at fast_first_row of the
+ * whole ones. Alone, a device has all rows, KV heads, chunks of the vocabulary and layers. */
+static inline bool fast_by_rows(const step_view *step) {
+    return step->group != NULL && !step->group->group->by_layers;
+}
+size_t fast_first_row(const step_view *step, const layer_view *layer, adapter_matrix matrix);
+group_range fast_own_heads(const step_view *step, const layer_view *layer);
+group_range fast_own_chunks(const step_view *step, size_t chunks);
+group_range fast_own_layers(const step_view *step);
+/* This is rank 0, or there are no ranks. */
+bool fast_leads(const step_view *step);
+
+/* All ranks get what the products at a place gave (QUERY_KEY_VALUE: the attention). */
+void fast_add_exchange(phase_list *list, phase_place place);
+/* Whether that was sent in the form that the next product reads. */
+bool fast_exchanged_input(const step_view *step, phase_place place, uint32_t layer,
+                          fast_input *input);
+/* By layers: rows go to the rank that computes `layer`; a tap's rows to rank 0. The latter returns
+ * true where this rank has nothing to keep by itself. */
+void fast_add_pass(phase_list *list, uint32_t layer);
+bool fast_add_far_tap(phase_list *list, uint32_t layer);
+/* By the leading thread, within a phase of its own. */
+void fast_exchange(const step_view *step, const group_part *send, const group_part *receive);
 
 /* ---- Phases in files of their own ---- */
 

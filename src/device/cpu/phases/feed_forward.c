@@ -25,7 +25,8 @@ static fast_panels panels_of(const step_view *step, const layer_view *layer,
 /* One row is not: it decodes at the speed of memory, larger parts read better, and every worker
  * quantises it for itself in no time. */
 static bool quantised_in_parts(const step_view *step, const fast_panels *panels) {
-    return step->batch->rows > 1 && fast_cut_even(step, step->batch->rows, panels);
+    return step->batch->rows > 1 && !fast_by_rows(step) &&
+           fast_cut_even(step, step->batch->rows, panels);
 }
 
 /* Down's input while parts are quantised one by one: in the form that down reads, and for rows with
@@ -110,19 +111,24 @@ static void quantise_columns(const step_view *step, const fast_worker *own,
 static void gated_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const layer_view *layer, const gated_input *gated, const fast_part *part) {
     const op_table *ops = step->backend->ops;
-    size_t stride = layer->feed_forward;
+    size_t stride = layer->feed_forward, first = fast_first_row(step, layer, ADAPTER_UP);
     size_t begin = part->first * QUANT_PANEL_ROWS;
-    size_t count = size_min(part->last * QUANT_PANEL_ROWS, stride) - begin;
-    float *up = step->scratch->up + part->row_begin * stride;
-    fast_product up_product = {.linear = &layer->up, .out = up, .out_stride = stride, .slot = 1};
+    size_t count = size_min(part->last * QUANT_PANEL_ROWS, layer->up.weight.rows) - begin;
+    float *up = step->scratch->up + part->row_begin * stride + first;
+    fast_product up_product = {.linear = &layer->up,
+                               .out = up,
+                               .out_stride = stride,
+                               .slot = 1,
+                               .first_panel = first / QUANT_PANEL_ROWS};
     fast_product_part(step, own, input, &up_product, part, up);
     const float *gate = NULL;
     if (layer->gate.weight.data != NULL) {
         linear_view slice = {
             .weight = weight_slice(&layer->gate.weight, (uint32_t)begin, (uint32_t)count),
             .bias = layer->gate.bias == NULL ? NULL : layer->gate.bias + begin};
-        fast_product gate_product = {
-            .linear = &slice, .out_stride = count, .first_panel = part->first};
+        fast_product gate_product = {.linear = &slice,
+                                     .out_stride = count,
+                                     .first_panel = first / QUANT_PANEL_ROWS + part->first};
         fast_part slice_part = {part->row_begin, part->row_end, 0, part->last - part->first};
         fast_product_part(step, own, input, &gate_product, &slice_part, own->gate);
         gate = own->gate;
@@ -170,6 +176,7 @@ void fast_add_gated(phase_list *list) {
     phase_list_add(list, PLACE_GATE_UP, gated_items,
                    fast_cut_make(step, step->batch->rows, &panels).items);
     fast_take_counts(list, PLACE_GATE_UP);
+    fast_add_exchange(list, PLACE_GATE_UP);
 }
 
 bool fast_gated_input(const step_view *step, uint32_t number, const fast_site *site,

@@ -21,7 +21,8 @@ typedef struct head_cut {
 
 static head_cut cut_heads(const step_view *step, const layer_view *layer) {
     size_t panels = layer->head_size / QUANT_PANEL_ROWS, workers = team_size(step->team);
-    head_cut cut = {.heads = layer->kv_heads,
+    group_range heads = fast_own_heads(step, layer);
+    head_cut cut = {.heads = (uint32_t)(heads.end - heads.first),
                     .panels = {panels * layer->heads / layer->kv_heads, panels, panels}};
     cut.all = cut.panels[0] + cut.panels[1] + cut.panels[2];
     size_t most =
@@ -42,12 +43,14 @@ static head_cut cut_heads(const step_view *step, const layer_view *layer) {
 bool fast_one_row(const phase_list *list) {
     const step_view *step = list->step;
     const layer_view *layer = &step->model->layer[list->layer];
-    size_t size = layer->head_size, kv = layer->kv_heads * size;
+    group_range heads = fast_own_heads(step, layer);
+    size_t size = layer->head_size, kv = (heads.end - heads.first) * size;
+    size_t queries = kv * (layer->heads / layer->kv_heads);
     uint32_t workers = team_size(step->team);
     bool gains =
         workers > TEAM_SMALL || (workers > 1 && attention_plan_make(step, list->layer, 0).fused);
     return gains && step->batch->rows == 1 && size % QUANT_PANEL_ROWS == 0 &&
-           layer->query.weight.rows == layer->heads * size && layer->key.weight.rows == kv &&
+           layer->query.weight.rows == queries && layer->key.weight.rows == kv &&
            layer->value.weight.rows == kv && phase_list_counts(list, layer->kv_heads);
 }
 
@@ -89,7 +92,7 @@ static void head_items(const step_view *step, const phase_entry *at, team_items 
         if (plan.fused)
             attention_head(&plan, head);
         else
-            attention_position(&plan, 0, head);
+            attention_position(&plan, 0, plan.kv_first + head);
         step_note(step, plan.fused ? SPAN_ATTENTION : SPAN_ATTENTION_INPUT, at->layer,
                   items->worker, &begin);
     }

@@ -23,11 +23,16 @@ static uint32_t phases_max(const model_view *model) {
 void fast_query_key_value(const step_view *step, const layer_view *layer,
                           fast_product products[3]) {
     const scratch_view *scratch = step->scratch;
+    size_t size = layer->head_size;
     products[0] = (fast_product){.linear = &layer->query, .out = scratch->query, .slot = 0};
     products[1] = (fast_product){.linear = &layer->key, .out = scratch->key, .slot = 1};
     products[2] = (fast_product){.linear = &layer->value, .out = scratch->value, .slot = 2};
-    for (size_t i = 0; i < 3; i++)
-        products[i].out_stride = products[i].linear->weight.rows;
+    for (uint32_t i = 0; i < 3; i++) {
+        size_t first = fast_first_row(step, layer, ADAPTER_QUERY + i);
+        products[i].out += first;
+        products[i].out_stride = (i == 0 ? layer->heads : layer->kv_heads) * size;
+        products[i].first_panel = first / QUANT_PANEL_ROWS;
+    }
 }
 
 static void query_key_value_items(const step_view *step, const phase_entry *at, team_items *items) {
@@ -73,12 +78,15 @@ static residual_join join_of(const step_view *step, phase_place place, uint32_t 
 }
 
 static fast_product joining_product(const step_view *step, const residual_join *join) {
+    size_t first = fast_first_row(step, join->layer, ADAPTER_OUTPUT); /* down's are the same */
+    const scratch_view *scratch = step->scratch;
     return (fast_product){.linear = join->linear,
-                          .out = join->plain ? step->scratch->hidden : step->scratch->projected,
+                          .out = (join->plain ? scratch->hidden : scratch->projected) + first,
                           .out_stride = step->model->width,
                           .end = join->plain ? LINEAR_ADD : LINEAR_STORE,
                           .add_scale = join->layer->residual_scale,
-                          .aside = step->scratch->projected};
+                          .first_panel = first / QUANT_PANEL_ROWS,
+                          .aside = scratch->projected + first};
 }
 
 static void joining_items(const step_view *step, const phase_entry *at, team_items *items) {
@@ -129,6 +137,7 @@ static void add_joining(phase_list *list, phase_place place) {
     phase_list_add(list, place, joining_items,
                    fast_products_items(step, step->batch->rows, &product, 1));
     fast_take_counts(list, place);
+    fast_add_exchange(list, place);
     if (!join.plain)
         phase_list_add(list, place, finish_items, fast_row_items(step->batch->rows));
 }
@@ -152,7 +161,7 @@ static void add_tap(phase_list *list, uint32_t layer) {
     const step_view *step = list->step;
     list->layer = layer;
     for (uint32_t i = 0; i < step->shape->taps; i++)
-        if (step->shape->tap[i] == layer)
+        if (step->shape->tap[i] == layer && !fast_add_far_tap(list, layer))
             phase_list_add(list, PLACE_NONE, tap_items, fast_row_items(step->batch->rows));
 }
 
@@ -193,12 +202,16 @@ static void add_query_key_value(phase_list *list) {
 
 static void add_layer(phase_list *list) {
     list->span = SPAN_ATTENTION_INPUT;
-    bool one_row = fast_one_row(list);
-    if (one_row)
-        fast_add_one_row(list);
-    else
-        add_query_key_value(list);
-    fast_add_attention(list, one_row);
+    group_range heads = fast_own_heads(list->step, &list->step->model->layer[list->layer]);
+    if (heads.first < heads.end) { /* a rank may have none */
+        bool one_row = fast_one_row(list);
+        if (one_row)
+            fast_add_one_row(list);
+        else
+            add_query_key_value(list);
+        fast_add_attention(list, one_row);
+    }
+    fast_add_exchange(list, PLACE_QUERY_KEY_VALUE);
     list->span = SPAN_ATTENTION_OUTPUT;
     add_joining(list, PLACE_OUTPUT);
     list->span = SPAN_FEED_FORWARD_INPUT;
@@ -229,11 +242,15 @@ static bool layers_alike(const layer_view *a, const layer_view *b) {
 /* Everybody waits for the leader meanwhile, so a layer like the one before is not planned again. */
 static void add_layers(phase_list *list) {
     const model_view *model = list->step->model;
+    group_range own = fast_own_layers(list->step);
     uint32_t first = 0, count = 0; /* phases of the layer before */
     for (uint32_t layer = 0; layer < model->layers; layer++) {
+        fast_add_pass(list, layer);
         add_tap(list, layer);
         uint32_t begin = list->count;
-        if (layer > 0 && list->step->batch->runs == 0 &&
+        if (layer < own.first || layer >= own.end)
+            continue;
+        if (layer > own.first && list->step->batch->runs == 0 &&
             layers_alike(&model->layer[layer - 1], &model->layer[layer]))
             phase_list_repeat(list, first, count);
         else
@@ -241,17 +258,22 @@ static void add_layers(phase_list *list) {
         first = begin;
         count = list->count - begin;
     }
+    fast_add_pass(list, model->layers);
     add_tap(list, model->layers);
 }
 
 static void forward(const step_view *step) {
     phase_list *list = step->phases;
     uint64_t begin = step_clock(step);
-    reference_embed(step);
+    if (fast_leads(step) || fast_by_rows(step))
+        reference_embed(step);
+    else
+        reference_angles(step);
     step_note(step, SPAN_EMBED, 0, 0, &begin);
     phase_list_begin(list, step);
     add_layers(list);
-    fast_add_head(list);
+    if (fast_leads(step) || fast_by_rows(step))
+        fast_add_head(list);
     phase_list_run(list);
 }
 

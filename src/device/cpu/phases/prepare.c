@@ -31,6 +31,7 @@ static void of_output(const step_view *step, uint32_t number, fast_operand *out)
     out->rows.x = step->scratch->attended;
     out->rows.k = layer->output.weight.k;
     out->forms = fast_form_of(&layer->output);
+    out->ready = fast_exchanged_input(step, PLACE_QUERY_KEY_VALUE, number, &out->input);
 }
 
 static void of_gate_up(const step_view *step, uint32_t number, fast_operand *out) {
@@ -47,7 +48,8 @@ static void of_down(const step_view *step, uint32_t number, fast_operand *out) {
     out->rows.x = step->scratch->up;
     out->rows.k = layer->down.weight.k;
     out->forms = fast_form_of(&layer->down);
-    out->ready = fast_gated_input(step, number, &out->site, &out->input);
+    out->ready = fast_by_rows(step) ? fast_exchanged_input(step, PLACE_GATE_UP, number, &out->input)
+                                    : fast_gated_input(step, number, &out->site, &out->input);
 }
 
 static void of_head(const step_view *step, phase_place place, fast_operand *out) {

@@ -52,6 +52,11 @@ static void compute_entry(const void *context, uint32_t index, team_items *items
     const phase_list *list = context;
     const phase_entry *entry = &list->entry[index];
     const step_view *step = list->step;
+    if (step->group != NULL && atomic_load_explicit(&step->group->failed, memory_order_relaxed)) {
+        for (uint32_t item; team_take(items, &item);)
+            continue;
+        return;
+    }
     if (step->telemetry == NULL || entry->notes) {
         entry->compute(step, entry, items);
         return;
@@ -62,6 +67,7 @@ static void compute_entry(const void *context, uint32_t index, team_items *items
 }
 
 void phase_list_add(phase_list *list, phase_place place, phase_compute compute, size_t items) {
+    list->added = items > 0;
     if (items == 0)
         return;
     assert(list->count < list->most && items <= TEAM_ITEMS_MAX);
@@ -72,6 +78,11 @@ void phase_list_add(phase_list *list, phase_place place, phase_compute compute, 
     list->count++;
 }
 
+void phase_list_lead(phase_list *list, phase_place place, phase_compute compute) {
+    phase_list_add(list, place, compute, 1);
+    list->phase[list->count - 1].own = true; /* worker 0's, who is the caller */
+}
+
 bool phase_list_counts(const phase_list *list, size_t counts) {
     uint32_t layers = list->step->model->layers;
     size_t left = (size_t)list->most * PHASE_COUNTS - list->counted;
@@ -79,6 +90,8 @@ bool phase_list_counts(const phase_list *list, size_t counts) {
 }
 
 void phase_list_count(phase_list *list, size_t counts) {
+    if (!list->added)
+        return;
     assert(counts + list->counted <= (size_t)list->most * PHASE_COUNTS);
     phase_entry *entry = &list->entry[list->count - 1];
     entry->count = list->counter + list->counted;
@@ -104,6 +117,7 @@ void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count) {
         list->span = entry->span;
         phase_list_add(list, entry->place, entry->compute, list->phase[i].items);
         list->entry[list->count - 1].notes = entry->notes;
+        list->phase[list->count - 1].own = list->phase[i].own;
         phase_list_count(list, entry->counts);
     }
 }

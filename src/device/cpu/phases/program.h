@@ -41,6 +41,7 @@ typedef struct phase_list {
     team_phase *phase;    /* [most] */
     atomic_uint *counter; /* [most · PHASE_COUNTS] for the entries that need some */
     uint32_t counted;     /* of these, in use */
+    bool added;           /* the last phase_list_add had items */
     span_kind span;       /* of the phases that are added from now on */
     uint32_t layer;
 } phase_list;
@@ -59,9 +60,11 @@ void phase_list_init(phase_list *list, uint32_t most, void *memory);
 void phase_list_begin(phase_list *list, const step_view *step);
 /* Nothing is added where there are no items. */
 void phase_list_add(phase_list *list, phase_place place, phase_compute compute, size_t items);
+/* A phase that the leading thread alone computes, while the others wait. */
+void phase_list_lead(phase_list *list, phase_place place, phase_compute compute);
 /* Whether a phase of every layer can have so many counters; two phases can. */
 bool phase_list_counts(const phase_list *list, size_t counts);
-/* Gives the phase that was added last so many. */
+/* Gives the phase that was added last so many; nothing where it had no items. */
 void phase_list_count(phase_list *list, size_t counts);
 /* Counts one of `items` contributions to `which`. True for the last one, which sees what all others
  * have written. */
