@@ -144,7 +144,7 @@ static inline void fixture_open(http_fixture *fixture, server_options options) {
     atomic_store(&answers_ended, 0);
     atomic_store(&handled, 0);
     atomic_store(&permits, 0);
-    const server_handler handler = {NULL, fixture_handle, fixture_allowed};
+    const server_handler handler = {.handle = fixture_handle, .allowed = fixture_allowed};
     assert_ok_error(server_open_with(&options, &handler, &fixture->server, &error), &error);
 }
 
