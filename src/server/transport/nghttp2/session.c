@@ -102,6 +102,7 @@ static void stream_close(h2_stream *stream) {
     if (stream->next != NULL)
         stream->next->previous = stream->previous;
     connection->stream_count--;
+    h2_dirty(connection); /* while the server drains, the last one ends the connection */
     connection->moved_ns = clock_now_ns();
     h2_expect_by(connection->loop,
                  connection->moved_ns + (uint64_t)(connection->server->options.idle_seconds * 1e9));
