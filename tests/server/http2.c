@@ -87,7 +87,8 @@ static unsigned call(void *context, const char *path) {
 static void open_all(uint64_t unread) {
     memset(&the, 0, sizeof(the));
     server *server = &the.server;
-    server->options = (server_options){.body_bytes_max = 16 << 20,
+    server->options = (server_options){.address = "127.0.0.1",
+                                       .body_bytes_max = 16 << 20,
                                        .connections_max = 4096,
                                        .header_seconds = 1e6,
                                        .idle_seconds = 1e6,

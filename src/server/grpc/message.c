@@ -189,7 +189,8 @@ static avo_status count_packed(const reading *r, const proto_message *message,
     }
     for (size_t i = 0; i < wire->bytes.size; i++)
         *count += wire->bytes.data[i] < 0x80;
-    return AVO_OK;
+    bool ends = wire->bytes.size == 0 || wire->bytes.data[wire->bytes.size - 1] < 0x80;
+    return ends ? AVO_OK : bad(r, message, field, "the packed numbers end too early");
 }
 
 static avo_status read_packed(const reading *r, const proto_message *message,
@@ -328,7 +329,9 @@ static avo_status read_message(const reading *r, const proto_message *message,
         json_member *member = &out->object.members[out->object.count];
         member->key = text_from(field->member);
         AVO_TRY(read_field(r, message, field, &lists[i], depth, &member->value));
-        out->object.count++;
+        /* Packed numbers may be none, which is as if they were absent. */
+        out->object.count +=
+            member->value.kind != JSON_ARRAY || member->value.array.count > 0 || !field->repeated;
     }
     return AVO_OK;
 }
