@@ -123,7 +123,7 @@ static avo_status check_options(const server_options *options, avo_error *error)
                            "found when it was configured");
 #endif
     if (options->grpc && options->grpc_port == options->port && options->port != 0 &&
-        options->certificate != NULL)
+        options->certificate != NULL && options->unix_socket == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--grpc: with TLS, gRPC needs a port of its own; %u is --port",
                            options->port);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
+#define WOKEN_MAX  256        /* exchanges between two sendings */
 #define TICK_NS    250000000u /* between two looks at all deadlines, at least */
 
 typedef struct incoming {
@@ -276,19 +277,27 @@ static void settle(h2_connection *connection) {
                          (uint64_t)(connection->server->options.idle_seconds * 1e9));
 }
 
+/* The next exchange that was woken; from here on it may be woken again. */
+static h2_exchange *take_woken(h2_loop *loop) {
+    pthread_mutex_lock(&loop->lock);
+    h2_exchange *own = loop->woken_first;
+    if (own != NULL) {
+        loop->woken_first = own->woken_next;
+        if (own->woken_next == NULL)
+            loop->woken_last = NULL;
+        own->woken = false;
+    }
+    pthread_mutex_unlock(&loop->lock);
+    return own;
+}
+
 void h2_loop_work(h2_loop *loop) {
-    for (;;) {
-        pthread_mutex_lock(&loop->lock);
-        h2_exchange *woken = loop->woken_first;
-        loop->woken_first = loop->woken_last = NULL;
-        for (h2_exchange *own = woken; own != NULL; own = own->woken_next)
-            own->woken = false;
-        pthread_mutex_unlock(&loop->lock);
-        if (woken == NULL && loop->dirty_first == NULL)
-            return;
-        while (woken != NULL) {
-            h2_exchange *own = woken;
-            woken = own->woken_next;
+    for (bool worked = true; worked;) {
+        worked = loop->dirty_first != NULL;
+        h2_exchange *own = NULL;
+        /* In rounds: what was said is sent even while others go on speaking. */
+        for (unsigned i = 0; i < WOKEN_MAX && (own = take_woken(loop)) != NULL; i++) {
+            worked = true;
             if (own->stream != NULL)
                 h2_answer(own->stream);
             exchange_release(&own->http.base);
