@@ -49,7 +49,7 @@ def varint(number):
 
 
 def frame(kind, flags, stream, data):
-    return struct.pack(">I", len(data))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + data
+    return struct.pack(">I", len(data))[1:] + struct.pack(">BBI", kind, flags, stream) + data
 
 
 class Calls:
@@ -131,8 +131,9 @@ def main():
     for index, what in enumerate(("first", "whole")):
         ratios = [new[index] / old[index] for new, old in zip(times["grpc"], times["events"])]
         low, middle, high = statistics.quantiles(ratios, n=4)
-        print(f"{what}: events {statistics.median(t[index] for t in times['events']) * 1e3:.3f} ms, "
-              f"grpc {statistics.median(t[index] for t in times['grpc']) * 1e3:.3f} ms, "
+        old, new = (1e3 * statistics.median(found[index] for found in times[name])
+                    for name in ("events", "grpc"))
+        print(f"{what}: events {old:.3f} ms, grpc {new:.3f} ms, "
               f"ratio {middle:.3f} ({low:.3f} to {high:.3f})")
 
 

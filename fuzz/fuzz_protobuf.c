@@ -1,6 +1,6 @@
 /* Messages of protobuf on any bytes: what is read keeps its bounds, and what a read message is
  * written as reads as the same message. The first byte chooses a method's request or answer. */
-#include "server/grpc/message.h"
+#include "server/api/grpc/message.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  *   transport/    connections, bodies, time-outs, admission; exchange.h is what endpoints see of it
  *   transport/microhttpd/  HTTP/1.1 and TLS by libmicrohttpd, which no other folder knows
  *   transport/nghttp2/     HTTP/2 by nghttp2, the same; TLS by OpenSSL
- *   grpc/         gRPC services over the endpoints
+ *   api/grpc/     gRPC services over the endpoints
  *   api/          endpoints: routes, requests in JSON to avo_request, events to JSON
  *   page/         the web page
  *   keys.h        who may ask, how much, which adapters

@@ -102,7 +102,8 @@ class Answers(unittest.TestCase):
                 for call in (choice.message.tool_calls if chat else ())])
 
     def test_chats_are_those_of_rest(self):
-        many = [{"temperature": 0, "seed": 1}, {"seed": 1}, {"seed": 2, "temperature": 0.7, "top_p": 0.9},
+        many = [{"temperature": 0, "seed": 1}, {"seed": 1},
+                {"seed": 2, "temperature": 0.7, "top_p": 0.9},
                 {"seed": 3, "top_k": 5, "min_p": 0.05}, {"seed": 4, "n": 3},
                 {"seed": 5, "logprobs": True, "top_logprobs": 2},
                 {"seed": 6, "presence_penalty": 1.5, "frequency_penalty": -0.5},

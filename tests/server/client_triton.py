@@ -1,4 +1,5 @@
-"""Triton's client from PyPI, unchanged. Skipped where it is absent (pip install tritonclient[grpc])."""
+"""Triton's client from PyPI, unchanged. Skipped where it is absent (pip install
+tritonclient[grpc])."""
 import queue
 import tempfile
 import unittest

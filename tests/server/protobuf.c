@@ -1,8 +1,8 @@
 /* protobuf: the wire format, messages as trees and back, and everything that is refused. */
 #include "support/support.h"
 
-#include "server/grpc/message.h"
-#include "server/grpc/wire.h"
+#include "server/api/grpc/message.h"
+#include "server/api/grpc/wire.h"
 #include "server/transport/grpc_frame.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-"""Clients of gRPC: grpcio, and messages made of our own descriptors (tools/protos), so that nothing
-need be generated. Importing this ends the test as skipped where grpcio or protobuf is missing; where
+"""Clients of gRPC: grpcio, and messages made of our own descriptors (tools/protos); no code is
+generated. Importing this ends the test as skipped where grpcio or protobuf is missing; where
 the system's Python has them and this one has not, the test begins again there."""
 import importlib.machinery
 import importlib.util
@@ -13,7 +13,14 @@ from command import ROOT
 SYSTEM = "/usr/bin/python3"
 MODULES = "import grpc, google.protobuf.message_factory"
 
-if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("google.protobuf") is None:
+def has_all(*modules):
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in modules)
+    except ModuleNotFoundError:
+        return False
+
+
+if not has_all("grpc", "google", "google.protobuf"):
     if sys.executable != SYSTEM and os.path.exists(SYSTEM) and subprocess.run(
             [SYSTEM, "-c", MODULES], check=False, stderr=subprocess.DEVNULL).returncode == 0:
         os.execv(SYSTEM, [SYSTEM, *sys.argv])

@@ -47,7 +47,7 @@ struct api {
     struct answer *room_first;
     bool tracing;
     uint32_t training;          /* helpers that read training runs */
-    struct grpc_watch *watches; /* server/grpc/health.c */
+    struct grpc_watch *watches; /* server/api/grpc/health.c */
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
 };

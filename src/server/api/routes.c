@@ -1,6 +1,6 @@
 /* Endpoints: which path is answered by what, and what they share. */
 #include "server/api/api_int.h"
-#include "server/grpc/grpc.h"
+#include "server/api/grpc/grpc.h"
 #include "server/page/page.h"
 
 #include "base/clock.h"

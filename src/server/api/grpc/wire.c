@@ -1,5 +1,5 @@
 /* protobuf's wire format. */
-#include "server/grpc/wire.h"
+#include "server/api/grpc/wire.h"
 
 bool wire_read_varint(cursor *cursor, uint64_t *value) {
     uint64_t read = 0;

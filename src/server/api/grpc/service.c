@@ -1,6 +1,6 @@
 /* Methods, and the message in a body. */
+#include "server/api/grpc/grpc_int.h"
 #include "server/api/helpers.h"
-#include "server/grpc/grpc_int.h"
 
 #include <stdio.h>
 

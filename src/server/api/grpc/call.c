@@ -2,7 +2,7 @@
  * it reads JSON from it and says JSON into it, whole or as events, and every answer and event
  * becomes a message of the client's. Everything else, the client's going among it, is the outer
  * exchange's. Calls come in the order in which the endpoint makes them, one at a time. */
-#include "server/grpc/grpc_int.h"
+#include "server/api/grpc/grpc_int.h"
 
 #include "base/clock.h"
 

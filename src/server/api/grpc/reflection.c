@@ -1,6 +1,6 @@
 /* grpc.reflection.v1 and v1alpha, which differ in their names only: the services, and the
  * descriptors that the build has made. No file of ours imports another. */
-#include "server/grpc/grpc_int.h"
+#include "server/api/grpc/grpc_int.h"
 
 enum { NOT_FOUND = 5, INVALID_ARGUMENT = 3 };
 

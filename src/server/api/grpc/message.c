@@ -1,8 +1,8 @@
 /* Messages as JSON trees, and back. */
-#include "server/grpc/message.h"
+#include "server/api/grpc/message.h"
 
 #include "base/utf8.h"
-#include "server/grpc/wire.h"
+#include "server/api/grpc/wire.h"
 
 #include <inttypes.h>
 #include <math.h>

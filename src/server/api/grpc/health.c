@@ -1,7 +1,7 @@
 /* grpc.health.v1. All services have the state that GET /ready tells: a load balancer that asks here
  * and one that asks there do the same. A Watch is in the API's list until its client goes or the
  * server drains; it is told by whoever sees the state change (grpc_changed). */
-#include "server/grpc/grpc_int.h"
+#include "server/api/grpc/grpc_int.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* The Open Inference Protocol over /v1/completions: one text in, texts out, with the tensors of
  * Triton's vLLM backend (proto/inference/inference.proto says which). ModelStreamInfer answers one
  * request after the other on one stream; its errors are messages, and the stream goes on. */
-#include "server/grpc/grpc_int.h"
+#include "server/api/grpc/grpc_int.h"
 
 #include <stdarg.h>
 #include <stdio.h>

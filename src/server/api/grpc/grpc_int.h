@@ -3,8 +3,8 @@
 #define AVO_SERVER_GRPC_INT_H
 
 #include "server/api/api_int.h"
-#include "server/grpc/grpc.h"
-#include "server/grpc/message.h"
+#include "server/api/grpc/grpc.h"
+#include "server/api/grpc/message.h"
 #include "server/transport/grpc_frame.h"
 
 /* Of a message as a tree, and of the request made of it: as the bodies of the REST API have. */
