@@ -156,12 +156,12 @@ static void assert_data(const reply *reply, text_view wanted) {
 
 static void begin(uint64_t unread, uint32_t window) {
     open_all(unread);
-    client_open(window);
+    client_begin(window);
 }
 
 static void end(void) {
     close_all();
-    client_close();
+    client_end();
 }
 
 /* ---- Answers ---- */

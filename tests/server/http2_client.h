@@ -106,7 +106,7 @@ static inline ssize_t give_body(nghttp2_session *session, int32_t id, uint8_t *b
     return (ssize_t)got;
 }
 
-static inline void client_open(uint32_t window) {
+static inline void client_begin(uint32_t window) {
     nghttp2_session_callbacks *calls;
     memset(&client, 0, sizeof(client));
     nghttp2_session_callbacks_new(&calls);
@@ -124,7 +124,7 @@ static inline void client_open(uint32_t window) {
     nghttp2_submit_settings(client.session, 0, &setting, window != 0);
 }
 
-static inline void client_close(void) {
+static inline void client_end(void) {
     nghttp2_session_del(client.session);
     for (unsigned i = 0; i < client.count; i++) {
         buffer_free(&client.replies[i].data);

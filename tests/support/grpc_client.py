@@ -61,7 +61,7 @@ def message_class(name):
 
 
 class Stub:
-    """Methods of a service, by name: Stub(channel, "avocet.v1.Inference").Chat(message, timeout=…)"""
+    """Methods of a service: Stub(channel, "avocet.v1.Inference").Chat(message, timeout=…)"""
 
     def __init__(self, channel, service):
         for method in POOL.FindServiceByName(service).methods:

@@ -1,7 +1,7 @@
 /* What gRPC adds to HTTP: five bytes in front of every message (a flag and the length, big-endian),
  * statuses of its own in trailers, and texts that are percent-encoded there. Used by the carrier,
- * which finds messages in bodies, and by server/api/grpc/, which writes them. Nothing here can fail but
- * for memory. */
+ * which finds messages in bodies, and by server/api/grpc/, which writes them. Nothing here can fail
+ * but for memory. */
 #ifndef AVO_SERVER_GRPC_FRAME_H
 #define AVO_SERVER_GRPC_FRAME_H
 

@@ -11,8 +11,8 @@
  * As in every reader of protobuf, of a scalar that comes twice the last one counts, and messages
  * that come twice are merged. Unknown fields are refused in our own messages, as the REST API
  * refuses unknown members, and skipped in those of others. */
-#ifndef AVO_SERVER_GRPC_MESSAGE_H
-#define AVO_SERVER_GRPC_MESSAGE_H
+#ifndef AVO_GRPC_MESSAGE_H
+#define AVO_GRPC_MESSAGE_H
 
 #include "base/json.h"
 

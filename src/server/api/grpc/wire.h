@@ -5,8 +5,8 @@
  * message may become. The format itself is two pages. Reading goes through the bounded cursor:
  * a read past the end, a varint of more than ten bytes or more than 64 bits, a field number out of
  * range and the two wire types of groups, which proto3 does not have, are refused. */
-#ifndef AVO_SERVER_GRPC_WIRE_H
-#define AVO_SERVER_GRPC_WIRE_H
+#ifndef AVO_GRPC_WIRE_H
+#define AVO_GRPC_WIRE_H
 
 #include "base/buffer.h"
 
