@@ -219,7 +219,7 @@ class Answers(unittest.TestCase):
 
     def test_health(self):
         stub = Stub(self.channel, HEALTH)
-        for service in ("", SERVICE, OIP):
+        for service in ("", SERVICE, OIP, "liveness"):
             self.assertEqual(stub.Check(make("grpc.health.v1.HealthCheckRequest",
                                              service=service)).status, 1)
         unknown = make("grpc.health.v1.HealthCheckRequest", service="x.Y")

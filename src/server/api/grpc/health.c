@@ -1,16 +1,20 @@
 /* grpc.health.v1. All services have the state that GET /ready tells: a load balancer that asks here
- * and one that asks there do the same. A Watch is in the API's list until its client goes or the
- * server drains; it is told by whoever sees the state change (grpc_changed). */
+ * and one that asks there do the same. The service "liveness" has that of GET /health, which
+ * draining does not change: who restarts servers asks for it. A Watch is in the API's list until
+ * its client goes or the server drains; it is told by whoever sees the state change (grpc_changed).
+ */
 #include "server/api/grpc/grpc_int.h"
 
 #include <stdlib.h>
 
 enum { SERVING = 1, NOT_SERVING = 2, SERVICE_UNKNOWN = 3 };
 
+typedef enum watch_kind { WATCH_UNKNOWN, WATCH_READY, WATCH_ALIVE } watch_kind;
+
 struct grpc_watch {
     grpc_call *call;
     uint64_t number; /* of the API's counter: addresses come again */
-    bool known;      /* the service is one */
+    watch_kind kind;
     int64_t told;
     struct grpc_watch *next;
 };
@@ -21,18 +25,23 @@ bool grpc_is_ready(const api *api) {
            api->host.health(api->host.context, NULL) == SERVER_ALIVE;
 }
 
-static bool is_service(const json_value *message) {
+static watch_kind kind_of(const json_value *message) {
     const json_value *name = json_find(message, "service");
     if (name == NULL || name->string.size == 0)
-        return true;
+        return WATCH_READY;
+    if (text_is(name->string, "liveness"))
+        return WATCH_ALIVE;
     for (size_t i = 0; i < proto_service_count; i++)
         if (text_is(name->string, proto_services[i]))
-            return true;
-    return false;
+            return WATCH_READY;
+    return WATCH_UNKNOWN;
 }
 
-static int64_t state_of(const api *api, bool known) {
-    return !known ? SERVICE_UNKNOWN : grpc_is_ready(api) ? SERVING : NOT_SERVING;
+static int64_t state_of(const api *api, watch_kind kind) {
+    bool alive = api->host.health(api->host.context, NULL) == SERVER_ALIVE;
+    if (kind == WATCH_UNKNOWN)
+        return SERVICE_UNKNOWN;
+    return (kind == WATCH_ALIVE ? alive : grpc_is_ready(api)) ? SERVING : NOT_SERVING;
 }
 
 static bool tell(grpc_call *call, int64_t state) {
@@ -42,11 +51,12 @@ static bool tell(grpc_call *call, int64_t state) {
 }
 
 void method_health(grpc_call *call, json_value *message) {
-    if (!is_service(message)) {
+    watch_kind kind = kind_of(message);
+    if (kind == WATCH_UNKNOWN) {
         grpc_call_fail(call, 404, "no such service");
         return;
     }
-    (void)tell(call, state_of(call->api, true));
+    (void)tell(call, state_of(call->api, kind));
     if (!call->broken)
         grpc_call_end(call);
 }
@@ -106,8 +116,8 @@ void method_watch(grpc_call *call, json_value *message) {
     made->call = call;
     made->number = atomic_fetch_add(&call->api->counter, 1);
     exchange_share(&call->inner);
-    made->known = is_service(message);
-    made->told = state_of(call->api, made->known);
+    made->kind = kind_of(message);
+    made->told = state_of(call->api, made->kind);
     (void)tell(call, made->told);
     exchange_on_gone(call->outer, watch_gone, made);
     list_watch(call->api, made);
@@ -122,7 +132,7 @@ void grpc_changed(api *api) {
     while (list != NULL) {
         watch *one = list;
         list = one->next;
-        int64_t state = state_of(api, one->known);
+        int64_t state = state_of(api, one->kind);
         if (state != one->told && !one->call->broken)
             (void)tell(one->call, state);
         one->told = state;
