@@ -70,6 +70,11 @@ void serve_banner(const serve_flags *flags, const serve_facts *facts) {
     char text[400];
     fprintf(stderr, "avocet %s serves %s at %s\n", avo_version(), settings->model_name,
             server_url(facts->server));
+    if (server_grpc_port(facts->server) != 0) {
+        snprintf(text, sizeof(text), "gRPC at port %u%s", server_grpc_port(facts->server),
+                 settings->certificate != NULL ? ", TLS" : "");
+        row("grpc", text);
+    }
     model_row(facts);
     engine_rows(flags, facts->plan);
     limit_rows(flags, settings);

@@ -9,6 +9,7 @@ void serve_flags_init(serve_flags *flags) {
     flags->scheduler = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
     flags->engine.sessions_max = 16;
     flags->port = 8080;
+    flags->grpc_port = GRPC_OFF;
     flags->telemetry_seconds = 10.0;
     flags->telemetry_mib = 64;
     flags->trace_seconds = 60.0;
@@ -21,6 +22,9 @@ static void add_place(serve_flags *flags, option_table *table) {
         {"host", 0, OPTION_TEXT, &server->address, "ADDRESS",
          "address to listen on (default 127.0.0.1: this machine only)", 0, 0},
         {"port", 'p', OPTION_U32, &flags->port, "N", "port; 0: any free port (default 8080)", 0,
+         65535},
+        {"grpc", 0, OPTION_U32, &flags->grpc_port, "PORT",
+         "serve gRPC, too, at this port; 0: any free port; that of --port: there (default: off)", 0,
          65535},
         {"unix-socket", 0, OPTION_TEXT, &server->unix_socket, "PATH",
          "listen on a Unix socket instead", 0, 0},
@@ -185,6 +189,8 @@ bool serve_flags_settle(serve_flags *flags) {
     server_options *server = &flags->server;
     flags->engine.memory_max = flags->memory_mib << 20;
     server->port = (uint16_t)flags->port;
+    server->grpc = flags->grpc_port != GRPC_OFF;
+    server->grpc_port = server->grpc ? (uint16_t)flags->grpc_port : 0;
     server->body_bytes_max = flags->body_kib << 10;
     server->header_bytes_max = flags->header_kib << 10;
     server->unread_bytes_max = flags->unread_kib << 10;
@@ -194,6 +200,11 @@ bool serve_flags_settle(serve_flags *flags) {
     cores_flags_apply(&flags->scheduler, &flags->engine);
     if ((server->certificate == NULL) != (server->certificate_key == NULL)) {
         cli_usage(&command_serve, "--tls-cert and --tls-key must be given together");
+        return false;
+    }
+    if (server->grpc && server->certificate != NULL && server->unix_socket == NULL &&
+        server->port != 0 && server->grpc_port == server->port) {
+        cli_usage(&command_serve, "--grpc: with TLS, gRPC needs a port of its own");
         return false;
     }
     for (size_t i = 0; i < server->allowed_host_count; i++)

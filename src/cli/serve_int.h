@@ -6,6 +6,8 @@
 #include "cli/engine_flags.h"
 #include "server/server.h"
 
+#define GRPC_OFF UINT32_MAX
+
 typedef struct serve_flags {
     const char *model; /* argument, or "model" of the configuration */
     const char *model_name;
@@ -14,7 +16,7 @@ typedef struct serve_flags {
     avo_engine_options engine;
     avo_scheduler_options scheduler;
     server_options server;
-    uint32_t port;
+    uint32_t port, grpc_port; /* GRPC_OFF: no gRPC */
     uint64_t memory_mib, adapter_memory_mib, body_kib, unread_kib;
     uint32_t header_kib;
     double token_ms;

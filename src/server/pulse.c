@@ -51,8 +51,11 @@ static void *ask(void *context) {
         atomic_store(&server->pulse_running, info.running);
         atomic_store(&server->pulse_waiting, info.waiting);
         atomic_store(&server->pulse_steps, info.steps);
-        atomic_store(&server->pulse_failed, info.device_failures > 0);
+        bool failed = info.device_failures > 0;
+        bool changed = atomic_exchange(&server->pulse_failed, failed) != failed;
         atomic_store(&server->pulse_checked_ns, now);
+        if (changed)
+            server_changed(server);
     } while (wait_a_while(server, idle));
     return NULL;
 }

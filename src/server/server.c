@@ -98,20 +98,41 @@ static avo_status open_api(server *server, avo_error *error) {
 }
 
 static avo_status open_carriers(server *server, avo_error *error) {
-    static const carrier_driver *const drivers[] = {&carrier_http1};
-    _Static_assert(sizeof(drivers) / sizeof(drivers[0]) <= CARRIERS_MAX, "carriers");
-    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
+    const carrier_driver *drivers[CARRIERS_MAX];
+    size_t count = 0;
+#ifdef AVO_HTTP2
+    if (server->options.grpc) /* first: a request of HTTP/1.1 never begins as one of HTTP/2 does */
+        drivers[count++] = &carrier_http2;
+#endif
+    drivers[count++] = &carrier_http1;
+    for (size_t i = 0; i < count; i++) {
         AVO_TRY(drivers[i]->open(server, &server->carriers[i], error));
         server->carrier_count++;
     }
     return AVO_OK;
 }
 
-static avo_status open_parts(server *server, avo_error *error) {
-    server_options *options = &server->options;
+static avo_status check_options(const server_options *options, avo_error *error) {
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--tls-cert and --tls-key must be given together");
+#ifndef AVO_HTTP2
+    if (options->grpc)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "--grpc: this build has no gRPC, since libnghttp2 or Python was not "
+                           "found when it was configured");
+#endif
+    if (options->grpc && options->grpc_port == options->port && options->port != 0 &&
+        options->certificate != NULL && options->unix_socket == NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--grpc: with TLS, gRPC needs a port of its own; %u is --port",
+                           options->port);
+    return AVO_OK;
+}
+
+static avo_status open_parts(server *server, avo_error *error) {
+    server_options *options = &server->options;
+    AVO_TRY(check_options(options, error));
     AVO_TRY(make_table(server, error));
     if (options->keys_path != NULL)
         AVO_TRY(server_keys_read(options->keys_path, NULL, &server->keys, error));
@@ -208,8 +229,28 @@ const server_options *server_settings(const server *server) {
     return &server->options;
 }
 
+uint16_t server_grpc_port(const server *server) {
+    return server->grpc_port;
+}
+
+void server_changed(server *server) {
+    if (server->handler.changed != NULL)
+        server->handler.changed(server->handler.context);
+}
+
 void server_drain(server *server) {
     atomic_store(&server->draining, true);
+    server_changed(server);
+    for (size_t i = 0; i < server->carrier_count; i++)
+        if (server->carriers[i]->driver->drain != NULL)
+            server->carriers[i]->driver->drain(server->carriers[i]);
+}
+
+static void tell_all(server *server, void (*tell)(carried *exchange)) {
+    watch_tell_all(server, tell);
+    for (size_t i = 0; i < server->carrier_count; i++)
+        if (server->carriers[i]->driver->tell_all != NULL)
+            server->carriers[i]->driver->tell_all(server->carriers[i], tell);
 }
 
 uint32_t server_call_off(server *server, double seconds) {
@@ -218,7 +259,7 @@ uint32_t server_call_off(server *server, double seconds) {
     for (uint64_t begin = clock_now_ns();
          left > 0 && clock_seconds(begin, clock_now_ns()) < seconds;
          left = atomic_load(&server->open_exchanges)) {
-        watch_tell_all(server, carried_call_off); /* again: one may just have been submitted */
+        tell_all(server, carried_call_off); /* again: one may just have been submitted */
         nanosleep(&tick, NULL);
     }
     return left;

@@ -3,6 +3,8 @@
  *
  *   transport/    connections, bodies, time-outs, admission; exchange.h is what endpoints see of it
  *   transport/microhttpd/  HTTP/1.1 and TLS by libmicrohttpd, which no other folder knows
+ *   transport/nghttp2/     HTTP/2 by nghttp2, the same; TLS by OpenSSL
+ *   api/grpc/     gRPC services over the endpoints
  *   api/          endpoints: routes, requests in JSON to avo_request, events to JSON
  *   page/         the web page
  *   keys.h        who may ask, how much, which adapters
@@ -29,7 +31,19 @@ typedef struct server_handler {
     /* The methods that a path takes, as Allow says them, OPTIONS among them; of a path that is not
      * there all that any takes. */
     void (*allowed)(void *context, const char *path, char *text, size_t capacity);
+    /* What a gRPC method is: server_call, together. NULL: there are none. */
+    unsigned (*call)(void *context, const char *path);
+    /* The server began to drain, or its device failed or works again. NULL: nobody wants to know.
+     */
+    void (*changed)(void *context);
 } server_handler;
+
+typedef enum server_call {
+    SERVER_CALL_READS = 1 << 0,     /* costs and changes nothing: admitted as GET is */
+    SERVER_CALL_OPEN = 1 << 1,      /* needs no key */
+    SERVER_CALL_CONVERSES = 1 << 2, /* the client sends several messages: each is an exchange */
+    SERVER_CALL_WATCHES = 1 << 3    /* has no end: nobody waits for it */
+} server_call;
 
 #define SERVER_SOCKETS_MAX 8
 
@@ -55,6 +69,9 @@ typedef struct server_options {
      * from server_open on. 0 of them: server_open binds. */
     int listen_sockets[SERVER_SOCKETS_MAX];
     uint32_t listen_count;
+    bool grpc;               /* gRPC, too */
+    uint16_t grpc_port;      /* at this address; 0: any free one; `port`: there, without TLS */
+    uint32_t grpc_listen;    /* which of the sockets is gRPC's own, from 1 on; 0: none */
     const char *certificate; /* PEM files: TLS; NULL: plain */
     const char *certificate_key;
 
@@ -97,6 +114,8 @@ AVO_MUST_USE avo_status server_open_with(const server_options *options,
                                          const server_handler *handler, server **out,
                                          avo_error *error);
 uint16_t server_port(const server *server);
+/* 0: there is no gRPC. */
+uint16_t server_grpc_port(const server *server);
 /* The options with every default filled in; for /version, the banner and endpoints. */
 const server_options *server_settings(const server *server);
 /* "http://127.0.0.1:8080", "unix:PATH"; lives as long as the server. */

@@ -4,15 +4,16 @@
  *   watcher   accepts connections, looks at their first head (transport/gate.c), sees clients that
  *             have gone, ends those that take too long, and lingers on refused ones until they have
  *             read why (transport/watch.c)
- *   HTTP      the carrier's own: parse, call the handler, send (transport/microhttpd/)
+ *   HTTP      the carriers' own: parse, call the handler, send (transport/microhttpd/,
+ *             transport/nghttp2/)
  *   pulse     asks the scheduler now and then whether its loop still moves, while there are
  *             requests (pulse.c)
  *   log       writes the access log (log.c)
  * and whoever answers: the scheduler's delivery thread writes into exchanges.
  *
- * The carrier does not look at connections that are suspended, and an answer that waits for tokens
- * is; that is why every client's socket is in an epoll set of our own as well, for hang-ups alone
- * (edge-triggered: one event in a connection's life, no system call per request).
+ * libmicrohttpd does not look at connections that are suspended, and an answer that waits for
+ * tokens is; that is why every client's socket is in an epoll set of our own as well, for hang-ups
+ * alone (edge-triggered: one event in a connection's life, no system call per request).
  *
  * Without work every thread sleeps: no timer runs but the deadlines of open connections.
  *
@@ -78,6 +79,7 @@ typedef struct connection {
     address_key address;
     char peer[64];
     bool local;        /* from this machine */
+    bool http2;        /* came to the port of gRPC: HTTP/2 alone is spoken */
     carried *exchange; /* being answered */
     uint64_t begun_ns, deadline_ns;
     uint64_t body_bytes; /* received of the body; or thrown away while lingering */
@@ -91,7 +93,7 @@ struct server {
     size_t carrier_count;
     access_log *log;
     char url[160];
-    uint16_t port;
+    uint16_t port, grpc_port; /* 0: none */
 
     pthread_mutex_t keys_lock;
     server_keys *keys;
@@ -126,6 +128,10 @@ struct server {
     uint32_t live_exchanges; /* not released */
 };
 
+/* ---- server.c ---- */
+/* What server_handler.changed is for has happened. */
+void server_changed(server *server);
+
 /* ---- transport/listen.c ---- */
 AVO_MUST_USE avo_status listen_begin(server *server, avo_error *error);
 void listen_describe(server *server);
@@ -155,12 +161,15 @@ void watch_body(server *server, int descriptor, size_t bytes);
 /* Its request is being answered by `exchange`, NULL: no longer. True: the client has hung up. */
 bool watch_exchange(server *server, int descriptor, carried *exchange);
 bool watch_hung_up(server *server, int descriptor);
+/* Who asks, for an exchange of a connection that has several at once and sees hang-ups itself. */
+void watch_introduce(server *server, int descriptor, carried *exchange);
 /* When the carrier ends this connection, what the client still sends is read and thrown away for
  * a while: an unread byte would make the kernel reset the connection before the answer is read. */
 void watch_linger(server *server, int descriptor);
 /* Called by the carrier before it closes the socket. */
 void watch_closed(server *server, int descriptor);
-/* Calls carried_lose, or another such function, for all. */
+/* Calls carried_lose, or another such function, for all but those that carriers know themselves
+ * (tell_all). */
 void watch_tell_all(server *server, void (*tell)(carried *exchange));
 
 /* ---- pulse.c ---- */

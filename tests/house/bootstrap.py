@@ -65,9 +65,10 @@ class Bootstrap(unittest.TestCase):
                    "libxxhash": "libxxhash-dev", "libcurl": "libcurl4-openssl-dev",
                    "libcrypto": "libssl-dev", "zlib": "zlib1g-dev", "cmocka": "libcmocka-dev",
                    "libmicrohttpd": "libmicrohttpd-dev", "libseccomp": "libseccomp-dev",
-                   "ncursesw": "libncurses-dev", "md4c": "libmd4c-dev"}
+                   "ncursesw": "libncurses-dev", "md4c": "libmd4c-dev",
+                   "libnghttp2>=1.52": "libnghttp2-dev", "libssl": "libssl-dev"}
         for file in ("CMakeLists.txt", "tests/CMakeLists.txt"):
-            for name in re.findall(r"pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET (\S+)\)",
+            for name in re.findall(r"pkg_check_modules\(\w+ (?:REQUIRED )?IMPORTED_TARGET (\S+)\)",
                                    (ROOT / file).read_text()):
                 self.assertIn(brought.get(name, f"the package of {name}"), RUN)
 

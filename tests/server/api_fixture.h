@@ -129,8 +129,10 @@ static void kept_set_usage(exchange *exchange, const exchange_usage *usage) {
     pthread_mutex_unlock(&k->lock);
 }
 
-static void kept_set_failed(exchange *exchange) {
+static void kept_set_failed(exchange *exchange, unsigned status, const char *text) {
     (void)exchange;
+    (void)status;
+    (void)text;
 }
 
 static void kept_set_prompt(exchange *exchange, text_view prompt) {

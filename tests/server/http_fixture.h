@@ -144,7 +144,7 @@ static inline void fixture_open(http_fixture *fixture, server_options options) {
     atomic_store(&answers_ended, 0);
     atomic_store(&handled, 0);
     atomic_store(&permits, 0);
-    const server_handler handler = {NULL, fixture_handle, fixture_allowed};
+    const server_handler handler = {.handle = fixture_handle, .allowed = fixture_allowed};
     assert_ok_error(server_open_with(&options, &handler, &fixture->server, &error), &error);
 }
 
@@ -158,10 +158,9 @@ static inline void fixture_close(http_fixture *fixture) {
 /* ---- Clients ---- */
 
 /* From an address of this machine; NULL: any. */
-static inline int client_open_from(const http_fixture *fixture, const char *from) {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(server_port(fixture->server)),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+static inline int client_connect(uint16_t port, const char *from) {
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(client >= 0);
     if (from != NULL) {
@@ -170,6 +169,14 @@ static inline int client_open_from(const http_fixture *fixture, const char *from
     }
     assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof(address)), 0);
     return client;
+}
+
+static inline int client_open_from(const http_fixture *fixture, const char *from) {
+    return client_connect(server_port(fixture->server), from);
+}
+
+static inline int client_open_at(uint16_t port) {
+    return client_connect(port, NULL);
 }
 
 static inline int client_open(const http_fixture *fixture) {

@@ -32,6 +32,9 @@ class Server:
             found = re.search(r"http://([\d.]+):(\d+)", line)
             if found:
                 self.host, self.port = found[1], int(found[2])
+            grpc = re.search(r"gRPC at port (\d+)", line)
+            self.grpc_port = int(grpc[1]) if grpc else None
+            if grpc or (found and "--grpc" not in arguments):
                 break
         else:
             raise AssertionError("the server did not start: " + "".join(self.lines))

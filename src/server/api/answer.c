@@ -72,7 +72,7 @@ static void send_fault(answer *a) {
     api_fault *fault = &a->fault;
     if (a->streaming) {
         a->out.size = 0;
-        exchange_set_failed(a->exchange);
+        exchange_set_failed(a->exchange, fault->status, fault->text);
         if (a->writer->error(a, fault, &a->out) == AVO_OK)
             (void)exchange_write(a->exchange, buffer_text(&a->out));
         exchange_end(a->exchange);

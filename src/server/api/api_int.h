@@ -47,6 +47,7 @@ struct api {
     struct answer *room_first;
     bool tracing;
     uint32_t training;          /* helpers that read training runs */
+    struct grpc_watch *watches; /* server/api/grpc/health.c */
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
 };
@@ -141,6 +142,11 @@ AVO_MUST_USE bool api_tokenize_chat(const api *api, const api_request *r, id_lis
                                     api_fault *fault);
 /* The bytes of one token, behind others. Into a buffer, which is emptied first. */
 AVO_MUST_USE avo_status api_piece(const avo_model *model, int32_t token, buffer *out);
+
+/* Answers a request of the REST API, whoever has brought it. */
+void api_answer_route(api *api, exchange *exchange);
+/* The base model or an adapter that this key may use. */
+bool api_knows_model(const api *api, const server_key *key, const char *name);
 
 /* ---- Endpoints ---- */
 void endpoint_chat(api *api, exchange *exchange);

@@ -76,6 +76,18 @@ void endpoint_models(api *api, exchange *exchange) {
     buffer_free(&out);
 }
 
+bool api_knows_model(const api *api, const server_key *key, const char *name) {
+    buffer out;
+    buffer_init(&out, NULL, 0); /* what is written is not wanted */
+    json_writer w = json_writer_of(&out);
+    model_list list = {.api = api, .key = key, .only = name, .out = &w};
+    json_array_begin(&w);
+    list_models(&list);
+    json_end(&w);
+    buffer_free(&out);
+    return list.count > 0;
+}
+
 void endpoint_model(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     const char *name = asked->path + strlen("/v1/models/");

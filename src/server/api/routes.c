@@ -1,5 +1,6 @@
 /* Endpoints: which path is answered by what, and what they share. */
 #include "server/api/api_int.h"
+#include "server/api/grpc/grpc.h"
 #include "server/page/page.h"
 
 #include "base/clock.h"
@@ -107,9 +108,8 @@ static void refuse_method(api *api, exchange *exchange, const char *path) {
                   "method not allowed for %.200s; allowed: %s", path, allowed);
 }
 
-static void api_handle(void *context, exchange *exchange) {
+void api_answer_route(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    api *api = context;
     bool known = false;
     for (size_t i = 0; i < api_route_count; i++) {
         const api_route *route = &api_routes[i];
@@ -133,10 +133,36 @@ static void api_handle(void *context, exchange *exchange) {
         exchange_fail(exchange, 404, NULL, "not_found", "no such path: %s", asked->path);
 }
 
+static void api_handle(void *context, exchange *exchange) {
+#ifdef AVO_HTTP2
+    if (exchange_asked(exchange)->grpc) {
+        grpc_handle(context, exchange);
+        return;
+    }
+#endif
+    api_answer_route(context, exchange);
+}
+
+#ifdef AVO_HTTP2
+static unsigned api_call(void *context, const char *path) {
+    (void)context;
+    return grpc_call_of(path);
+}
+
+static void api_changed(void *context) {
+    grpc_changed(context);
+}
+#endif
+
 /* ---- State ---- */
 
 server_handler api_handler(api *api) {
-    return (server_handler){api, api_handle, api_allowed};
+    server_handler handler = {.context = api, .handle = api_handle, .allowed = api_allowed};
+#ifdef AVO_HTTP2
+    handler.call = api_call;
+    handler.changed = api_changed;
+#endif
+    return handler;
 }
 
 avo_status api_open(const server_options *options, const api_host *host, api **out,

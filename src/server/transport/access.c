@@ -59,7 +59,9 @@ static void write_line(json_writer *w, const carried *exchange) {
     const exchange_request *asked = &exchange->base.asked;
     access_refusal line = {.id = exchange->id,
                            .peer = exchange->peer,
-                           .method = text_from(exchange->keep_head ? "HEAD" : asked->method),
+                           .method = text_from(exchange->keep_head ? "HEAD"
+                                               : asked->grpc       ? "POST"
+                                                                   : asked->method),
                            .path = text_from(asked->path),
                            .status = exchange->status,
                            .bytes = (size_t)exchange->sent_bytes,

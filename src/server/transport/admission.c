@@ -12,10 +12,13 @@ static const char *header(const carried *exchange, const char *name) {
 /* ---- Keys ---- */
 
 /* What everybody may see: whether it lives, and the page, which asks for a key itself. */
-static bool is_open_path(const exchange_request *asked) {
+static bool is_open_path(const carried *exchange) {
+    const exchange_request *asked = &exchange->base.asked;
     static const char *const paths[] = {"/", "/health", "/ready", "/openapi.json"};
     static const char *const suffixes[] = {".html", ".css", ".js",    ".svg",
                                            ".png",  ".ico", ".woff2", ".webmanifest"};
+    if (asked->grpc)
+        return exchange->is_open;
     if (strcmp(asked->method, "GET") != 0 || asked->path[0] != '/')
         return false;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
@@ -48,7 +51,7 @@ static void check_key(carried *exchange) {
     pthread_mutex_unlock(&server->keys_lock);
     text_view given = given_key(exchange);
     exchange->base.asked.key = server_keys_find(exchange->keys, given);
-    if (exchange->base.asked.key == NULL && !is_open_path(&exchange->base.asked)) {
+    if (exchange->base.asked.key == NULL && !is_open_path(exchange)) {
         exchange_set_header(&exchange->base, "WWW-Authenticate", "Bearer");
         exchange_fail(&exchange->base, 401, NULL, "invalid_api_key",
                       given.size > 0

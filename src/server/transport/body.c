@@ -61,8 +61,8 @@ void body_complete(carried *exchange) {
     }
     exchange->base.asked.body = buffer_text(&exchange->body);
     exchange->base.asked.arrived_ns = clock_now_ns();
-    exchange->counted = true;
-    if (atomic_fetch_add(&server->open_exchanges, 1) == 0)
+    exchange->counted = !exchange->watches;
+    if (exchange->counted && atomic_fetch_add(&server->open_exchanges, 1) == 0)
         pulse_wake(server);
     server->handler.handle(server->handler.context, &exchange->base);
 }

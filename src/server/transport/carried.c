@@ -376,10 +376,12 @@ static void carried_set_usage(exchange *answered, const exchange_usage *usage) {
     pthread_mutex_unlock(&exchange->lock);
 }
 
-static void carried_set_failed(exchange *answered) {
+static void carried_set_failed(exchange *answered, unsigned status, const char *text) {
     carried *exchange = carried_of(answered);
     pthread_mutex_lock(&exchange->lock);
-    exchange->failed = true;
+    exchange->failed = exchange->phase == CARRIED_STREAMING;
+    exchange->failed_status = status;
+    exchange->failed_text = arena_copy_text(&exchange->arena, text, strlen(text));
     pthread_mutex_unlock(&exchange->lock);
 }
 

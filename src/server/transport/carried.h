@@ -1,8 +1,8 @@
 /* Exchanges over HTTP, whatever version carries them: state, waiting, clients that go, accounting.
  *
- * A carrier (transport/microhttpd/ for HTTP/1.1) parses requests and sends answers. It makes a
- * `carried` for each request, fills in the head, and is woken when there is something to send;
- * it then takes status, headers and bytes from here.
+ * A carrier (transport/microhttpd/ for HTTP/1.1, transport/nghttp2/ for HTTP/2) parses requests and
+ * sends answers. It makes a `carried` for each request, fills in the head, and is woken when there
+ * is something to send; it then takes status, headers and bytes from here.
  */
 #ifndef AVO_SERVER_CARRIED_H
 #define AVO_SERVER_CARRIED_H
@@ -46,8 +46,10 @@ struct carried {
     char id[EXCHANGE_ID_MAX + 1];
     char peer[64];
     bool local;     /* from this machine */
+    bool is_open;   /* of gRPC: needs no key */
     bool keep_head; /* HEAD: answered as GET, without the body */
     bool counted;   /* in open_exchanges */
+    bool watches;   /* answered until the client or the server goes: never in open_exchanges */
     uint64_t begun_ns;
     buffer body;
     uint64_t body_counted; /* in the server's body_bytes, and with `payer` */
@@ -59,12 +61,14 @@ struct carried {
     int descriptor; /* of the client's socket; −1: it is over */
     bool handled;   /* all of it has come, or it was answered before */
     carried_phase phase;
-    bool gone;    /* the client, or the server is closing */
-    bool cut;     /* it read too slowly */
-    bool late;    /* it asked too slowly */
-    bool refused; /* by the carrier's own parser */
-    bool failed;  /* a stream that ended with an error */
-    bool broken;  /* no memory for the answer: the connection is closed */
+    bool gone;              /* the client, or the server is closing */
+    bool cut;               /* it read too slowly */
+    bool late;              /* it asked too slowly */
+    bool refused;           /* by the carrier's own parser */
+    bool failed;            /* a stream that ended with an error */
+    unsigned failed_status; /* and which one, for trailers; 0: none */
+    const char *failed_text;
+    bool broken; /* no memory for the answer: the connection is closed */
     unsigned status;
     const char *content_type; /* NULL: none */
     bool streams;             /* its length is not known when it begins */

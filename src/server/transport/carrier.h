@@ -1,8 +1,8 @@
 /* Carriers: what parses requests on connections that the watcher has accepted, and sends answers.
  * Each speaks one version of HTTP and has threads of its own. A connection belongs to the first
- * that takes its first bytes (gate.c); an exchange keeps the driver that brought it. So far there
- * is one, HTTP/1.1 with and without TLS by libmicrohttpd, whose types stay in
- * transport/microhttpd/. */
+ * that takes its first bytes (gate.c); an exchange keeps the driver that brought it. There are two:
+ * HTTP/1.1 by libmicrohttpd, whose types stay in transport/microhttpd/, and HTTP/2 by nghttp2
+ * (transport/nghttp2/), for gRPC; that one is opened only where it was asked for. */
 #ifndef AVO_SERVER_CARRIER_H
 #define AVO_SERVER_CARRIER_H
 
@@ -39,6 +39,13 @@ typedef struct carrier_driver {
      * for EXCHANGE_ID_MAX + 1; the bytes of the body that were sent. */
     size_t (*turn_away)(int descriptor, const carrier_refusal *refusal, char *id);
 
+    /* `tell` is called for every exchange that is being answered, by a thread of the carrier, soon.
+     * NULL: the table of connections knows them (watch_tell_all). */
+    void (*tell_all)(carrier *carrier, void (*tell)(carried *exchange));
+    /* The server drains: clients are told to take their next requests elsewhere. NULL: answers say
+     * so. */
+    void (*drain)(carrier *carrier);
+
     /* ---- Exchanges; but for `free` their lock is held ---- */
     /* Refuses one whose request has not come to its end, as far as that can be told now, past
      * whatever else is to be sent; `cut` follows. The bytes of the body that were sent. */
@@ -57,5 +64,9 @@ struct carrier {
 
 /* transport/microhttpd/ */
 extern const carrier_driver carrier_http1;
+#ifdef AVO_HTTP2
+/* transport/nghttp2/ */
+extern const carrier_driver carrier_http2;
+#endif
 
 #endif

@@ -64,6 +64,11 @@ void exchange_fail(exchange *exchange, unsigned status, const char *param, const
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
+    if (exchange_asked(exchange)->grpc) {
+        exchange_set_failed(exchange, status, text);
+        exchange_send(exchange, status, "application/grpc", (text_view){"", 0});
+        return;
+    }
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
     bool written =

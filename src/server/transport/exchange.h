@@ -11,7 +11,7 @@
  * seen; writes then say false.
  *
  * Endpoints call the functions below; a transport implements exchange_methods. HTTP/1.1 does so by
- * libmicrohttpd, and tests have exchanges that only keep what they are given.
+ * libmicrohttpd, HTTP/2 by nghttp2, and tests have exchanges that only keep what they are given.
  */
 #ifndef AVO_SERVER_EXCHANGE_H
 #define AVO_SERVER_EXCHANGE_H
@@ -32,6 +32,9 @@ typedef struct exchange_request {
     /* The client may load and unload adapters: it has an admin key; or, where there are no keys, it
      * asks from this machine and the server was told to allow it. */
     bool may_administer;
+    /* The client speaks gRPC: an error is a status and a text in the trailers, without a body. The
+     * statuses that endpoints give are HTTP's; the carrier translates them. */
+    bool grpc;
 } exchange_request;
 
 /* What the access log says besides: tokens and timings of this request. Its tokens count against
@@ -59,7 +62,7 @@ typedef struct exchange_methods {
     void (*on_gone)(exchange *exchange, exchange_gone_function gone, void *context);
     bool (*gone)(exchange *exchange);
     void (*set_usage)(exchange *exchange, const exchange_usage *usage);
-    void (*set_failed)(exchange *exchange);
+    void (*set_failed)(exchange *exchange, unsigned status, const char *text);
     void (*set_prompt)(exchange *exchange, text_view prompt);
 } exchange_methods;
 
@@ -125,9 +128,10 @@ static inline bool exchange_gone(exchange *exchange) {
 static inline void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
     exchange->methods->set_usage(exchange, usage);
 }
-/* The stream ends with an error in its place: the access log says so, the status was sent. */
-static inline void exchange_set_failed(exchange *exchange) {
-    exchange->methods->set_failed(exchange);
+/* The stream ends with an error in its place: the access log says so, the status was sent. `status`
+ * and `text` (copied) are what a carrier with trailers tells. */
+static inline void exchange_set_failed(exchange *exchange, unsigned status, const char *text) {
+    exchange->methods->set_failed(exchange, status, text);
 }
 /* The prompt's text for the access log; ignored unless the server was told to log prompts. */
 static inline void exchange_set_prompt(exchange *exchange, text_view prompt) {

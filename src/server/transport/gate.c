@@ -90,10 +90,21 @@ static ssize_t peek(const server *server, int descriptor) {
     return got;
 }
 
+/* Whether a carrier may have connections of this port: one of gRPC's own is HTTP/2's alone, and the
+ * other one speaks HTTP/2 only where gRPC has none. */
+static bool serves(const server *server, const carrier *carrier, bool http2_port) {
+    if (carrier->driver == &carrier_http1)
+        return !http2_port;
+    return http2_port || server->options.grpc_listen == 0;
+}
+
 /* The first carrier that takes what has come so far; where none does, the last one refuses it. */
-static carrier *choose(const server *server, text_view bytes, head *seen) {
+static carrier *choose(const server *server, int descriptor, text_view bytes, head *seen) {
+    bool http2_port = server->connections[descriptor].http2;
     carrier *chosen = NULL;
     for (size_t i = 0; i < server->carrier_count; i++) {
+        if (!serves(server, server->carriers[i], http2_port))
+            continue;
         chosen = server->carriers[i];
         *seen = chosen->driver->look(server, bytes);
         if (seen->state != HEAD_BAD)
@@ -111,7 +122,8 @@ void gate_read(server *server, int descriptor, bool ended) {
         return;
     }
     head seen = {.state = HEAD_BAD};
-    carrier *chosen = choose(server, (text_view){server->gate_bytes, (size_t)got}, &seen);
+    carrier *chosen =
+        choose(server, descriptor, (text_view){server->gate_bytes, (size_t)got}, &seen);
     if (seen.state == HEAD_PARTIAL && ended) {
         seen.state = HEAD_BAD;
         seen.status = 400;
@@ -131,7 +143,8 @@ void gate_late(server *server, int descriptor) {
         return;
     }
     head seen = {.state = HEAD_BAD};
-    carrier *chosen = choose(server, (text_view){server->gate_bytes, (size_t)got}, &seen);
+    carrier *chosen =
+        choose(server, descriptor, (text_view){server->gate_bytes, (size_t)got}, &seen);
     seen.status = 408;
     seen.code = "too_slow";
     seen.text = "the request header arrived too slowly";

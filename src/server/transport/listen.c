@@ -88,15 +88,25 @@ static avo_status bind_unix(const char *path, int *out, avo_error *error) {
 }
 
 avo_status server_bind(server_options *options, avo_error *error) {
-    if (options->listen_count > 0)
-        return AVO_OK;
+    const char *address = options->address != NULL ? options->address : "127.0.0.1";
     int descriptor = -1;
-    if (options->unix_socket != NULL)
-        AVO_TRY(bind_unix(options->unix_socket, &descriptor, error));
-    else
-        AVO_TRY(bind_address(options->address != NULL ? options->address : "127.0.0.1",
-                             options->port, &descriptor, error));
+    if (options->listen_count == 0) {
+        if (options->unix_socket != NULL)
+            AVO_TRY(bind_unix(options->unix_socket, &descriptor, error));
+        else
+            AVO_TRY(bind_address(address, options->port, &descriptor, error));
+        options->listen_sockets[options->listen_count++] = descriptor;
+    }
+    bool shared = options->grpc_port != 0 && options->grpc_port == options->port &&
+                  options->unix_socket == NULL;
+    if (!options->grpc || options->grpc_listen != 0 || shared)
+        return AVO_OK;
+    if (options->listen_count == SERVER_SOCKETS_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "--grpc: %d sockets are open already",
+                           SERVER_SOCKETS_MAX);
+    AVO_TRY(bind_address(address, options->grpc_port, &descriptor, error));
     options->listen_sockets[options->listen_count++] = descriptor;
+    options->grpc_listen = options->listen_count;
     return AVO_OK;
 }
 
@@ -105,7 +115,7 @@ void server_unbind(server_options *options) {
         close(options->listen_sockets[i]);
     if (options->listen_count > 0 && options->unix_socket != NULL)
         unlink(options->unix_socket);
-    options->listen_count = 0;
+    options->listen_count = options->grpc_listen = 0;
 }
 
 avo_status listen_begin(server *server, avo_error *error) {
@@ -161,11 +171,24 @@ bool server_exposed(const server *server) {
     return exposed;
 }
 
+static uint16_t port_of(int descriptor) {
+    struct sockaddr_storage own = {0};
+    socklen_t bytes = sizeof(own);
+    char text[100];
+    uint16_t port = 0;
+    if (getsockname(descriptor, (struct sockaddr *)&own, &bytes) == 0 && own.ss_family != AF_UNIX)
+        address_text((const struct sockaddr *)&own, text, sizeof(text), &port);
+    return port;
+}
+
 void listen_describe(server *server) {
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof(own);
     char text[100] = "";
     const server_options *options = &server->options;
+    if (options->grpc)
+        server->grpc_port = port_of(
+            options->listen_sockets[options->grpc_listen > 0 ? options->grpc_listen - 1 : 0]);
     if (getsockname(options->listen_sockets[0], (struct sockaddr *)&own, &bytes) != 0)
         return;
     if (own.ss_family == AF_UNIX) {

@@ -89,6 +89,22 @@ void watch_body(server *server, int descriptor, size_t bytes) {
     pthread_mutex_unlock(&server->table_lock);
 }
 
+/* The lock is held. */
+static void introduce(const connection *entry, carried *exchange) {
+    memcpy(exchange->peer, entry->peer, sizeof(exchange->peer));
+    exchange->local = entry->local;
+    exchange->payer = entry->address;
+    exchange->pays = entry->counted;
+}
+
+void watch_introduce(server *server, int descriptor, carried *exchange) {
+    pthread_mutex_lock(&server->table_lock);
+    const connection *entry = entry_of(server, descriptor);
+    if (entry != NULL)
+        introduce(entry, exchange);
+    pthread_mutex_unlock(&server->table_lock);
+}
+
 bool watch_exchange(server *server, int descriptor, carried *exchange) {
     pthread_mutex_lock(&server->table_lock);
     connection *entry = entry_of(server, descriptor);
@@ -96,12 +112,8 @@ bool watch_exchange(server *server, int descriptor, carried *exchange) {
     if (entry != NULL) {
         entry->exchange = exchange;
         hung_up = entry->hung_up;
-        if (exchange != NULL) {
-            memcpy(exchange->peer, entry->peer, sizeof(exchange->peer));
-            exchange->local = entry->local;
-            exchange->payer = entry->address;
-            exchange->pays = entry->counted;
-        }
+        if (exchange != NULL)
+            introduce(entry, exchange);
     }
     pthread_mutex_unlock(&server->table_lock);
     return hung_up;
@@ -216,7 +228,7 @@ static void set_socket(const server *server, int descriptor, int family) {
 
 /* Puts it into the table and gives the event's number; false: full. */
 static bool enter(server *server, int descriptor, const struct sockaddr *address, bool counted,
-                  uint64_t *key) {
+                  bool http2, uint64_t *key) {
     pthread_mutex_lock(&server->table_lock);
     connection *entry = entry_of(server, descriptor);
     bool room = entry != NULL && server->connected < server->options.connections_max;
@@ -227,6 +239,7 @@ static bool enter(server *server, int descriptor, const struct sockaddr *address
         uint32_t generation = (entry->generation + 1) & GENERATION;
         *entry = (connection){.state = CONNECTION_GATE, .generation = generation};
         entry->counted = counted;
+        entry->http2 = http2;
         entry->address = address_of(address);
         entry->local = address_is_loopback(address);
         entry->begun_ns = clock_now_ns();
@@ -240,7 +253,8 @@ static bool enter(server *server, int descriptor, const struct sockaddr *address
     return room;
 }
 
-static void take_connection(server *server, int descriptor, const struct sockaddr *address) {
+static void take_connection(server *server, int descriptor, const struct sockaddr *address,
+                            bool http2) {
     const server_options *options = &server->options;
     uint32_t maximum = options->connections_per_address_max;
     bool counted = address->sa_family != AF_UNIX;
@@ -253,7 +267,7 @@ static void take_connection(server *server, int descriptor, const struct sockadd
         return;
     }
     uint64_t key = 0;
-    if (!enter(server, descriptor, address, counted, &key)) {
+    if (!enter(server, descriptor, address, counted, http2, &key)) {
         if (counted)
             addresses_leave(server->addresses, address_of(address));
         refuse(server, descriptor, address, 503, "too many connections");
@@ -272,14 +286,16 @@ static void refuse_without_descriptor(server *server, int listener) {
     server->spare = fcntl(server->wake, F_DUPFD_CLOEXEC, 0);
 }
 
-static void accept_all(server *server, int listener) {
+static void accept_all(server *server, uint32_t index) {
+    int listener = server->options.listen_sockets[index];
+    bool http2 = server->options.grpc_listen == index + 1;
     for (int taken = 0; taken < EVENTS_MAX; taken++) { /* others want their turn, too */
         struct sockaddr_storage address = {0};
         socklen_t bytes = sizeof(address);
         int descriptor =
             accept4(listener, (struct sockaddr *)&address, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (descriptor >= 0)
-            take_connection(server, descriptor, (const struct sockaddr *)&address);
+            take_connection(server, descriptor, (const struct sockaddr *)&address, http2);
         else if (errno == EMFILE || errno == ENFILE)
             refuse_without_descriptor(server, listener);
         else if (errno != EINTR && errno != ECONNABORTED)
@@ -344,7 +360,7 @@ static void keep_deadline(server *server, int descriptor, uint64_t now) {
 static void handle(server *server, const struct epoll_event *event) {
     uint64_t key = event->data.u64;
     if ((key & EVENT_LISTEN) != 0)
-        accept_all(server, server->options.listen_sockets[key & ~EVENT_LISTEN]);
+        accept_all(server, (uint32_t)(key & ~EVENT_LISTEN));
     else if ((key & EVENT_WAKE) != 0)
         (void)!read(server->wake, &(uint64_t){0}, sizeof(uint64_t));
     else
