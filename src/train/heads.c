@@ -36,9 +36,9 @@ avo_status train_heads_check(const avo_model *model, const train_heads_options *
     if (options->drafts == 0 || options->drafts > most)
         return status_fail(error, AVO_ERROR_ARGUMENT, "drafts is %u, with %s must be 1 to %u",
                            options->drafts, heads_kind_name(options->kind), most);
-    if (options->kind == HEADS_LAYERS && (options->depth == 0 || options->depth > HEADS_RUNS_MAX))
+    if (options->kind == HEADS_LAYERS && (options->depth == 0 || options->depth > HEADS_DEPTH_MAX))
         return status_fail(error, AVO_ERROR_ARGUMENT, "depth is %u, must be 1 to %d",
-                           options->depth, HEADS_RUNS_MAX);
+                           options->depth, HEADS_DEPTH_MAX);
     if (options->tokens == 0 || options->tokens > HEADS_TRAINED_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "tokens is %u, must be 1 to %d",
                            options->tokens, HEADS_TRAINED_MAX);

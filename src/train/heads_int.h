@@ -9,7 +9,8 @@
 #include "train/heads.h"
 
 #define HEADS_EPSILON_LEAST 1e-12
-#define HEADS_RUNS_MAX      4 /* drafts of EAGLE in a row, layers of a distilled draft */
+/* Drafts of EAGLE in a row, layers of a distilled draft. */
+#define HEADS_RUNS_MAX (HEADS_EAGLE_STEPS > HEADS_DEPTH_MAX ? HEADS_EAGLE_STEPS : HEADS_DEPTH_MAX)
 
 /* ---- Numbers of parameters ---- */
 
