@@ -225,7 +225,7 @@ static void cut_medusa(struct train_heads *heads, train_cutter *c, size_t rows) 
         heads->medusa.inner[k] = train_cut(c, rows, width);
 }
 
-static void cut_run(const heads_config *config, train_cutter *c, size_t rows, layer_run *s) {
+static void cut_run(const heads_config *config, train_cutter *c, size_t rows, heads_layer_run *s) {
     size_t width = config->width, query = (size_t)config->attention_heads * config->head_size;
     size_t kv = (size_t)config->kv_heads * config->head_size;
     float **const wide[] = {&s->input, &s->normed, &s->joined, &s->normed_up, &s->result};
@@ -243,7 +243,7 @@ static void cut_run(const heads_config *config, train_cutter *c, size_t rows, la
 
 static void cut_layer(struct train_heads *heads, train_cutter *c, size_t rows, uint32_t runs) {
     const heads_config *config = &heads->config;
-    layer_buffers *b = &heads->layer;
+    heads_layer_buffers *b = &heads->layer;
     size_t width = config->width, query = (size_t)config->attention_heads * config->head_size;
     float **const wide[] = {&b->embedded, &b->dresult, &b->dinput, &b->djoined, &b->dnormed};
     for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
@@ -260,7 +260,7 @@ static void cut_layer(struct train_heads *heads, train_cutter *c, size_t rows, u
 }
 
 static void cut_eagle(struct train_heads *heads, train_cutter *c, size_t rows) {
-    layer_buffers *b = &heads->layer;
+    heads_layer_buffers *b = &heads->layer;
     size_t width = heads->config.width;
     cut_layer(heads, c, rows, heads->drafts);
     b->token_normed = train_cut(c, rows, width);
