@@ -358,7 +358,8 @@ class Heads(unittest.TestCase):
     def test_more_tokens_are_accepted(self):
         for kind, steps, before, *more in (("medusa", 50, 1.1), ("eagle", 24, 1.1),
                                            ("layers", 40, 1.8, "--depth", 1)):
-            self.train(f"{kind}-new", "--kind", kind, *more, "--steps", 1, "--lr", 0, "--muon-lr", 0)
+            self.train(f"{kind}-new", "--kind", kind, *more, "--steps", 1, "--lr", 0, "--muon-lr",
+                       0)
             # The same answers, which are not given again.
             shutil.copytree(self.folder / f"{kind}-new", self.folder / kind, ignore=lambda *_: [
                 "checkpoint-1", "heads.safetensors"])
