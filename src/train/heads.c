@@ -36,9 +36,9 @@ avo_status train_heads_check(const avo_model *model, const train_heads_options *
     if (options->drafts == 0 || options->drafts > most)
         return status_fail(error, AVO_ERROR_ARGUMENT, "drafts is %u, with %s must be 1 to %u",
                            options->drafts, heads_kind_name(options->kind), most);
-    if (options->kind == HEADS_LAYERS && (options->depth == 0 || options->depth > HEADS_RUNS_MAX))
+    if (options->kind == HEADS_LAYERS && (options->depth == 0 || options->depth > HEADS_DEPTH_MAX))
         return status_fail(error, AVO_ERROR_ARGUMENT, "depth is %u, must be 1 to %d",
-                           options->depth, HEADS_RUNS_MAX);
+                           options->depth, HEADS_DEPTH_MAX);
     if (options->tokens == 0 || options->tokens > HEADS_TRAINED_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "tokens is %u, must be 1 to %d",
                            options->tokens, HEADS_TRAINED_MAX);
@@ -225,7 +225,7 @@ static void cut_medusa(struct train_heads *heads, train_cutter *c, size_t rows) 
         heads->medusa.inner[k] = train_cut(c, rows, width);
 }
 
-static void cut_run(const heads_config *config, train_cutter *c, size_t rows, layer_run *s) {
+static void cut_run(const heads_config *config, train_cutter *c, size_t rows, heads_layer_run *s) {
     size_t width = config->width, query = (size_t)config->attention_heads * config->head_size;
     size_t kv = (size_t)config->kv_heads * config->head_size;
     float **const wide[] = {&s->input, &s->normed, &s->joined, &s->normed_up, &s->result};
@@ -243,7 +243,7 @@ static void cut_run(const heads_config *config, train_cutter *c, size_t rows, la
 
 static void cut_layer(struct train_heads *heads, train_cutter *c, size_t rows, uint32_t runs) {
     const heads_config *config = &heads->config;
-    layer_buffers *b = &heads->layer;
+    heads_layer_buffers *b = &heads->layer;
     size_t width = config->width, query = (size_t)config->attention_heads * config->head_size;
     float **const wide[] = {&b->embedded, &b->dresult, &b->dinput, &b->djoined, &b->dnormed};
     for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
@@ -260,7 +260,7 @@ static void cut_layer(struct train_heads *heads, train_cutter *c, size_t rows, u
 }
 
 static void cut_eagle(struct train_heads *heads, train_cutter *c, size_t rows) {
-    layer_buffers *b = &heads->layer;
+    heads_layer_buffers *b = &heads->layer;
     size_t width = heads->config.width;
     cut_layer(heads, c, rows, heads->drafts);
     b->token_normed = train_cut(c, rows, width);

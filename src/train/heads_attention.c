@@ -13,13 +13,13 @@
 #define LANES 16
 
 typedef struct attention_task {
-    const layer_pass *pass;
+    const heads_layer_pass *pass;
     bool back;
 } attention_task;
 
 /* What a row sees. */
 typedef struct attention_row {
-    const layer_run *runs;
+    const heads_layer_run *runs;
     uint32_t row, step, first; /* positions [first, row] */
     size_t stride, at;         /* of a row of keys; of the KV head in it */
 } attention_row;
@@ -41,7 +41,7 @@ static void add_scaled(float *to, const float *from, float factor, uint32_t coun
 }
 
 /* Which draft computed a position, and where its key lies. */
-static const layer_run *step_at(const attention_row *row, uint32_t position) {
+static const heads_layer_run *step_at(const attention_row *row, uint32_t position) {
     uint32_t last_true = row->row - row->step;
     return &row->runs[position <= last_true ? 0 : position - last_true];
 }
@@ -84,14 +84,14 @@ static void backward_row(const attention_task *task, const attention_row *row, c
                          float *dquery) {
     uint32_t size = task->pass->span->heads->config.head_size, count = row->row - row->first + 1;
     for (uint32_t p = row->first; p <= row->row; p++) {
-        const layer_run *from = step_at(row, p);
+        const heads_layer_run *from = step_at(row, p);
         dscores[p - row->first] = dot_of(dout, from->value + key_at(row, p), size);
         add_scaled(from->dvalue + key_at(row, p), dout, weights[p - row->first], size);
     }
     task->pass->span->core->loops->softmax_back(weights, count, dscores);
     memset(dquery, 0, size * sizeof(*dquery));
     for (uint32_t p = row->first; p <= row->row; p++) {
-        const layer_run *from = step_at(row, p);
+        const heads_layer_run *from = step_at(row, p);
         float d = scale * dscores[p - row->first];
         add_scaled(dquery, from->key + key_at(row, p), d, size);
         add_scaled(from->dkey + key_at(row, p), query, d, size);
@@ -101,9 +101,9 @@ static void backward_row(const attention_task *task, const attention_row *row, c
 static void kv_heads(void *context, size_t begin, size_t end) {
     const attention_task *task = context;
     const heads_span *span = task->pass->span;
-    const layer_buffers *b = task->pass->b;
+    const heads_layer_buffers *b = task->pass->b;
     const heads_config *c = &span->heads->config;
-    const layer_run *own = task->pass->own;
+    const heads_layer_run *own = task->pass->own;
     uint32_t size = c->head_size, group = c->attention_heads / c->kv_heads;
     size_t room = span->core->options.context_max;
     float scale = (float)(1.0 / sqrt((double)size));
@@ -123,15 +123,15 @@ static void kv_heads(void *context, size_t begin, size_t end) {
         }
 }
 
-static void attend(const layer_pass *pass, bool back) {
+static void attend(const heads_layer_pass *pass, bool back) {
     attention_task task = {pass, back};
     train_each(pass->core, pass->config->kv_heads, 1, kv_heads, &task);
 }
 
-void layer_attention(const layer_pass *pass) {
+void heads_layer_attention(const heads_layer_pass *pass) {
     attend(pass, false);
 }
 
-void layer_attention_back(const layer_pass *pass) {
+void heads_layer_attention_back(const heads_layer_pass *pass) {
     attend(pass, true);
 }

@@ -9,12 +9,13 @@
 #include "train/heads.h"
 
 #define HEADS_EPSILON_LEAST 1e-12
-#define HEADS_RUNS_MAX      4 /* drafts of EAGLE in a row, layers of a distilled draft */
+/* Drafts of EAGLE in a row, layers of a distilled draft. */
+#define HEADS_RUNS_MAX (HEADS_EAGLE_STEPS > HEADS_DEPTH_MAX ? HEADS_EAGLE_STEPS : HEADS_DEPTH_MAX)
 
 /* ---- Numbers of parameters ---- */
 
 /* Matrices and norms of a layer, behind the number of its first one. */
-typedef enum layer_parameter {
+typedef enum heads_layer_parameter {
     LAYER_QUERY,
     LAYER_KEY,
     LAYER_VALUE,
@@ -25,7 +26,7 @@ typedef enum layer_parameter {
     LAYER_ATTENTION_NORM,
     LAYER_FEED_FORWARD_NORM,
     LAYER_PARAMETERS
-} layer_parameter;
+} heads_layer_parameter;
 
 /* EAGLE. A distilled draft has its layers one after the other, then the output norm. */
 typedef enum eagle_parameter {
@@ -42,7 +43,7 @@ typedef enum eagle_parameter {
 /* ---- Buffers ---- */
 
 /* What one run of a layer over the rows of a sequence was computed from; [rows][…] each. */
-typedef struct layer_run {
+typedef struct heads_layer_run {
     float *input, *normed;      /* width; normed: input of q, k, v */
     float *query, *key, *value; /* rotated */
     float *attended, *joined;   /* query width, width */
@@ -50,20 +51,20 @@ typedef struct layer_run {
     float *result; /* the layer's output */
     float *dkey, *dvalue;
     float *state, *state_normed; /* EAGLE: width */
-} layer_run;
+} heads_layer_run;
 
-typedef struct layer_buffers {
-    float *embedded;               /* width */
-    layer_run run[HEADS_RUNS_MAX]; /* EAGLE: of each draft; distilled draft: of each layer */
-    float *cosine, *sine;          /* [rows][pairs] */
-    float *scores;                 /* [kv heads][2][rows] */
+typedef struct heads_layer_buffers {
+    float *embedded;                     /* width */
+    heads_layer_run run[HEADS_RUNS_MAX]; /* EAGLE: of each draft; distilled draft: of each layer */
+    float *cosine, *sine;                /* [rows][pairs] */
+    float *scores;                       /* [kv heads][2][rows] */
     /* derivatives by what has the name */
     float *dresult, *dinput, *djoined, *dnormed;
     float *dquery, *dattended, *dactive, *dgate;
     /* EAGLE */
     float *tap_normed[HEADS_TAPS_MAX];
     float *token_normed, *dnext, *dstate;
-} layer_buffers;
+} heads_layer_buffers;
 
 typedef struct medusa_buffers {
     float *normed, *token;          /* [rows][width] n and u */
@@ -91,7 +92,7 @@ struct train_heads {
     float *logits, *wanted;           /* [TRAIN_HEAD_ROWS][frequent] */
     float *states;                    /* [TRAIN_HEAD_ROWS][width] the model's, normed */
     medusa_buffers medusa;
-    layer_buffers layer;
+    heads_layer_buffers layer;
 };
 
 /* One sequence of a pass. Rows are counted from `begin` on: row r has the state of position
@@ -143,48 +144,49 @@ void heads_norm_back(train_core *core, const heads_norm *norm, const float *dy, 
 /* ---- A layer ---- */
 
 /* One run of a layer over the rows [first, span->rows) of a sequence. */
-typedef struct layer_pass {
+typedef struct heads_layer_pass {
     const heads_span *span;
     train_core *core;
-    layer_buffers *b;
-    layer_run *own;
+    heads_layer_buffers *b;
+    heads_layer_run *own;
     /* Where rows see keys of other runs: `own` is runs[step], EAGLE's draft `step`. */
-    const layer_run *runs;
+    const heads_layer_run *runs;
     uint32_t step;
     uint32_t parameter; /* the layer's first */
     const heads_config *config;
     size_t first, rows, width, query, kv;
-} layer_pass;
+} heads_layer_pass;
 
-layer_pass layer_pass_of(const heads_span *span, uint32_t parameter, layer_run *runs,
-                         uint32_t step);
+heads_layer_pass heads_layer_pass_of(const heads_span *span, uint32_t parameter,
+                                     heads_layer_run *runs, uint32_t step);
 /* Embeddings of the tokens `behind` places behind the rows' positions, and the rows' angles. */
-void layer_begin(const heads_span *span, uint32_t behind);
+void heads_layer_begin(const heads_span *span, uint32_t behind);
 /* From own->input to own->result. */
-void layer_forward(const layer_pass *pass);
+void heads_layer_forward(const heads_layer_pass *pass);
 /* From b->dresult to b->dinput. own->dkey and dvalue are complete: those of runs that see them were
  * added before. */
-void layer_backward(const layer_pass *pass);
+void heads_layer_backward(const heads_layer_pass *pass);
 
 /* dkey and dvalue of the first `runs` runs are 0. */
-void layer_clear_keys(const heads_span *span, uint32_t runs);
+void heads_layer_clear_keys(const heads_span *span, uint32_t runs);
 
 /* Of the pass's rows, columns [part · columns, …) of a parameter: products, norms, copies. */
-void layer_multiply(const layer_pass *pass, uint32_t parameter, uint32_t part, size_t columns,
-                    const float *x, float *y, bool add);
-void layer_multiply_back(const layer_pass *pass, uint32_t parameter, uint32_t part, size_t columns,
-                         const float *x, const float *dy, float *dx, bool add);
-heads_norm layer_norm_of(const layer_pass *pass, uint32_t parameter, const float *x);
-void layer_norm(const layer_pass *pass, uint32_t parameter, const float *x, float *out);
-void layer_norm_back(const layer_pass *pass, uint32_t parameter, const float *x, const float *dy,
-                     bool add, float *dx);
-void layer_copy(const layer_pass *pass, const float *from, float *to);
+void heads_layer_multiply(const heads_layer_pass *pass, uint32_t parameter, uint32_t part,
+                          size_t columns, const float *x, float *y, bool add);
+void heads_layer_multiply_back(const heads_layer_pass *pass, uint32_t parameter, uint32_t part,
+                               size_t columns, const float *x, const float *dy, float *dx,
+                               bool add);
+heads_norm heads_layer_norm_of(const heads_layer_pass *pass, uint32_t parameter, const float *x);
+void heads_layer_norm(const heads_layer_pass *pass, uint32_t parameter, const float *x, float *out);
+void heads_layer_norm_back(const heads_layer_pass *pass, uint32_t parameter, const float *x,
+                           const float *dy, bool add, float *dx);
+void heads_layer_copy(const heads_layer_pass *pass, const float *from, float *to);
 
 /* A row of EAGLE's draft `step` sees rows of true states up to row − step, then one row of each
  * later draft; of a distilled draft (step 0) all rows before it; `window` rows in all. */
-void layer_attention(const layer_pass *pass);
+void heads_layer_attention(const heads_layer_pass *pass);
 /* From dattended to dquery; adds to dkey and dvalue of the rows that were seen. */
-void layer_attention_back(const layer_pass *pass);
+void heads_layer_attention_back(const heads_layer_pass *pass);
 
 /* ---- The networks ---- */
 

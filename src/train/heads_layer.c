@@ -7,28 +7,28 @@
 
 #include <string.h>
 
-layer_pass layer_pass_of(const heads_span *span, uint32_t parameter, layer_run *runs,
-                         uint32_t step) {
+heads_layer_pass heads_layer_pass_of(const heads_span *span, uint32_t parameter,
+                                     heads_layer_run *runs, uint32_t step) {
     const heads_config *c = &span->heads->config;
-    return (layer_pass){.span = span,
-                        .core = span->core,
-                        .b = &span->heads->layer,
-                        .own = &runs[step],
-                        .runs = runs,
-                        .step = step,
-                        .parameter = parameter,
-                        .config = c,
-                        .first = step,
-                        .rows = span->rows > step ? span->rows - step : 0,
-                        .width = c->width,
-                        .query = (size_t)c->attention_heads * c->head_size,
-                        .kv = (size_t)c->kv_heads * c->head_size};
+    return (heads_layer_pass){.span = span,
+                              .core = span->core,
+                              .b = &span->heads->layer,
+                              .own = &runs[step],
+                              .runs = runs,
+                              .step = step,
+                              .parameter = parameter,
+                              .config = c,
+                              .first = step,
+                              .rows = span->rows > step ? span->rows - step : 0,
+                              .width = c->width,
+                              .query = (size_t)c->attention_heads * c->head_size,
+                              .kv = (size_t)c->kv_heads * c->head_size};
 }
 
 /* ---- Matrices and norms ---- */
 
-static heads_product product_of(const layer_pass *p, uint32_t number, uint32_t part, size_t columns,
-                                const float *x, float *y) {
+static heads_product product_of(const heads_layer_pass *p, uint32_t number, uint32_t part,
+                                size_t columns, const float *x, float *y) {
     const train_parameter *parameter = &p->core->parameters.item[number];
     return (heads_product){.parameter = parameter,
                            .first = part * (uint32_t)columns,
@@ -38,38 +38,39 @@ static heads_product product_of(const layer_pass *p, uint32_t number, uint32_t p
                            .rows = p->rows};
 }
 
-void layer_multiply(const layer_pass *p, uint32_t parameter, uint32_t part, size_t columns,
-                    const float *x, float *y, bool add) {
+void heads_layer_multiply(const heads_layer_pass *p, uint32_t parameter, uint32_t part,
+                          size_t columns, const float *x, float *y, bool add) {
     heads_product product = product_of(p, parameter, part, columns, x, y);
     heads_multiply(p->core, &product, add);
 }
 
-void layer_multiply_back(const layer_pass *p, uint32_t parameter, uint32_t part, size_t columns,
-                         const float *x, const float *dy, float *dx, bool add) {
+void heads_layer_multiply_back(const heads_layer_pass *p, uint32_t parameter, uint32_t part,
+                               size_t columns, const float *x, const float *dy, float *dx,
+                               bool add) {
     heads_product product = product_of(p, parameter, part, columns, x, NULL);
     heads_multiply_back(p->core, &product, dy + p->first * product.parameter->rows,
                         dx + p->first * columns, add);
 }
 
-heads_norm layer_norm_of(const layer_pass *p, uint32_t parameter, const float *x) {
+heads_norm heads_layer_norm_of(const heads_layer_pass *p, uint32_t parameter, const float *x) {
     return (heads_norm){.parameter = &p->core->parameters.item[parameter],
                         .x = x + p->first * p->width,
                         .rows = p->rows};
 }
 
-void layer_norm(const layer_pass *p, uint32_t parameter, const float *x, float *out) {
-    heads_norm own = layer_norm_of(p, parameter, x);
+void heads_layer_norm(const heads_layer_pass *p, uint32_t parameter, const float *x, float *out) {
+    heads_norm own = heads_layer_norm_of(p, parameter, x);
     heads_norm_rows(p->core, &own, out + p->first * p->width);
 }
 
-void layer_norm_back(const layer_pass *p, uint32_t parameter, const float *x, const float *dy,
-                     bool add, float *dx) {
-    heads_norm own = layer_norm_of(p, parameter, x);
+void heads_layer_norm_back(const heads_layer_pass *p, uint32_t parameter, const float *x,
+                           const float *dy, bool add, float *dx) {
+    heads_norm own = heads_layer_norm_of(p, parameter, x);
     size_t at = p->first * p->width;
     heads_norm_back(p->core, &own, dy + at, add, dx == NULL ? NULL : dx + at);
 }
 
-void layer_copy(const layer_pass *p, const float *from, float *to) {
+void heads_layer_copy(const heads_layer_pass *p, const float *from, float *to) {
     memcpy(to + p->first * p->width, from + p->first * p->width,
            p->rows * p->width * sizeof(float));
 }
@@ -94,13 +95,13 @@ static void begin_rows(void *context, size_t begin, size_t end) {
     }
 }
 
-void layer_begin(const heads_span *span, uint32_t behind) {
+void heads_layer_begin(const heads_span *span, uint32_t behind) {
     begin_task task = {span, behind};
     train_each(span->core, span->rows, 8, begin_rows, &task);
 }
 
 typedef struct rotate_task {
-    const layer_pass *p;
+    const heads_layer_pass *p;
     float *x;
     uint32_t heads;
     bool back;
@@ -119,19 +120,19 @@ static void rotate_rows(void *context, size_t begin, size_t end) {
     }
 }
 
-static void rotate(const layer_pass *p, float *x, uint32_t heads, bool back) {
+static void rotate(const heads_layer_pass *p, float *x, uint32_t heads, bool back) {
     rotate_task task = {p, x, heads, back};
     train_each(p->core, p->rows, 16, rotate_rows, &task);
 }
 
 typedef struct activate_task {
-    const layer_pass *p;
+    const heads_layer_pass *p;
     bool back;
 } activate_task;
 
 static void activate_numbers(void *context, size_t begin, size_t end) {
     const activate_task *task = context;
-    const layer_pass *p = task->p;
+    const heads_layer_pass *p = task->p;
     size_t at = p->first * p->config->feed_forward + begin, count = end - begin;
     const gradient_loops *loops = p->core->loops;
     if (task->back)
@@ -142,12 +143,12 @@ static void activate_numbers(void *context, size_t begin, size_t end) {
                         p->own->active + at);
 }
 
-static void activate(const layer_pass *p, bool back) {
+static void activate(const heads_layer_pass *p, bool back) {
     activate_task task = {p, back};
     train_each(p->core, p->rows * p->config->feed_forward, 8192, activate_numbers, &task);
 }
 
-void layer_clear_keys(const heads_span *span, uint32_t runs) {
+void heads_layer_clear_keys(const heads_span *span, uint32_t runs) {
     const heads_config *c = &span->heads->config;
     size_t keys = (size_t)span->rows * c->kv_heads * c->head_size;
     for (uint32_t i = 0; i < runs; i++) {
@@ -158,56 +159,61 @@ void layer_clear_keys(const heads_span *span, uint32_t runs) {
 
 /* ---- The layer ---- */
 
-void layer_forward(const layer_pass *p) {
+void heads_layer_forward(const heads_layer_pass *p) {
     const uint32_t at = p->parameter;
-    layer_run *s = p->own;
-    layer_norm(p, at + LAYER_ATTENTION_NORM, s->input, s->normed);
-    layer_multiply(p, at + LAYER_QUERY, 0, p->width, s->normed, s->query, false);
-    layer_multiply(p, at + LAYER_KEY, 0, p->width, s->normed, s->key, false);
-    layer_multiply(p, at + LAYER_VALUE, 0, p->width, s->normed, s->value, false);
+    heads_layer_run *s = p->own;
+    heads_layer_norm(p, at + LAYER_ATTENTION_NORM, s->input, s->normed);
+    heads_layer_multiply(p, at + LAYER_QUERY, 0, p->width, s->normed, s->query, false);
+    heads_layer_multiply(p, at + LAYER_KEY, 0, p->width, s->normed, s->key, false);
+    heads_layer_multiply(p, at + LAYER_VALUE, 0, p->width, s->normed, s->value, false);
     rotate(p, s->query, p->config->attention_heads, false);
     rotate(p, s->key, p->config->kv_heads, false);
-    layer_attention(p);
-    layer_copy(p, s->input, s->joined);
-    layer_multiply(p, at + LAYER_OUTPUT, 0, p->query, s->attended, s->joined, true);
-    layer_norm(p, at + LAYER_FEED_FORWARD_NORM, s->joined, s->normed_up);
-    layer_multiply(p, at + LAYER_GATE, 0, p->width, s->normed_up, s->gate, false);
-    layer_multiply(p, at + LAYER_UP, 0, p->width, s->normed_up, s->up, false);
+    heads_layer_attention(p);
+    heads_layer_copy(p, s->input, s->joined);
+    heads_layer_multiply(p, at + LAYER_OUTPUT, 0, p->query, s->attended, s->joined, true);
+    heads_layer_norm(p, at + LAYER_FEED_FORWARD_NORM, s->joined, s->normed_up);
+    heads_layer_multiply(p, at + LAYER_GATE, 0, p->width, s->normed_up, s->gate, false);
+    heads_layer_multiply(p, at + LAYER_UP, 0, p->width, s->normed_up, s->up, false);
     activate(p, false);
-    layer_copy(p, s->joined, s->result);
-    layer_multiply(p, at + LAYER_DOWN, 0, p->config->feed_forward, s->active, s->result, true);
+    heads_layer_copy(p, s->joined, s->result);
+    heads_layer_multiply(p, at + LAYER_DOWN, 0, p->config->feed_forward, s->active, s->result,
+                         true);
 }
 
-static void feed_forward_back(const layer_pass *p) {
-    const layer_buffers *b = p->b;
-    const layer_run *s = p->own;
+static void feed_forward_back(const heads_layer_pass *p) {
+    const heads_layer_buffers *b = p->b;
+    const heads_layer_run *s = p->own;
     const uint32_t at = p->parameter;
-    layer_multiply_back(p, at + LAYER_DOWN, 0, p->config->feed_forward, s->active, b->dresult,
-                        b->dactive, false);
+    heads_layer_multiply_back(p, at + LAYER_DOWN, 0, p->config->feed_forward, s->active, b->dresult,
+                              b->dactive, false);
     activate(p, true);
-    layer_multiply_back(p, at + LAYER_GATE, 0, p->width, s->normed_up, b->dgate, b->dnormed, false);
-    layer_multiply_back(p, at + LAYER_UP, 0, p->width, s->normed_up, b->dactive, b->dnormed, true);
-    layer_copy(p, b->dresult, b->djoined);
-    layer_norm_back(p, at + LAYER_FEED_FORWARD_NORM, s->joined, b->dnormed, true, b->djoined);
+    heads_layer_multiply_back(p, at + LAYER_GATE, 0, p->width, s->normed_up, b->dgate, b->dnormed,
+                              false);
+    heads_layer_multiply_back(p, at + LAYER_UP, 0, p->width, s->normed_up, b->dactive, b->dnormed,
+                              true);
+    heads_layer_copy(p, b->dresult, b->djoined);
+    heads_layer_norm_back(p, at + LAYER_FEED_FORWARD_NORM, s->joined, b->dnormed, true, b->djoined);
 }
 
-static void attention_back(const layer_pass *p) {
-    const layer_buffers *b = p->b;
-    const layer_run *s = p->own;
+static void attention_back(const heads_layer_pass *p) {
+    const heads_layer_buffers *b = p->b;
+    const heads_layer_run *s = p->own;
     const uint32_t at = p->parameter;
-    layer_multiply_back(p, at + LAYER_OUTPUT, 0, p->query, s->attended, b->djoined, b->dattended,
-                        false);
-    layer_attention_back(p);
+    heads_layer_multiply_back(p, at + LAYER_OUTPUT, 0, p->query, s->attended, b->djoined,
+                              b->dattended, false);
+    heads_layer_attention_back(p);
     rotate(p, b->dquery, p->config->attention_heads, true);
     rotate(p, s->dkey, p->config->kv_heads, true);
-    layer_multiply_back(p, at + LAYER_QUERY, 0, p->width, s->normed, b->dquery, b->dnormed, false);
-    layer_multiply_back(p, at + LAYER_KEY, 0, p->width, s->normed, s->dkey, b->dnormed, true);
-    layer_multiply_back(p, at + LAYER_VALUE, 0, p->width, s->normed, s->dvalue, b->dnormed, true);
-    layer_copy(p, b->djoined, b->dinput);
-    layer_norm_back(p, at + LAYER_ATTENTION_NORM, s->input, b->dnormed, true, b->dinput);
+    heads_layer_multiply_back(p, at + LAYER_QUERY, 0, p->width, s->normed, b->dquery, b->dnormed,
+                              false);
+    heads_layer_multiply_back(p, at + LAYER_KEY, 0, p->width, s->normed, s->dkey, b->dnormed, true);
+    heads_layer_multiply_back(p, at + LAYER_VALUE, 0, p->width, s->normed, s->dvalue, b->dnormed,
+                              true);
+    heads_layer_copy(p, b->djoined, b->dinput);
+    heads_layer_norm_back(p, at + LAYER_ATTENTION_NORM, s->input, b->dnormed, true, b->dinput);
 }
 
-void layer_backward(const layer_pass *p) {
+void heads_layer_backward(const heads_layer_pass *p) {
     feed_forward_back(p);
     attention_back(p);
 }

@@ -99,6 +99,11 @@ class Table(unittest.TestCase):
             fewer = run("--limit", "3")
             self.assertEqual(fewer.returncode, 0, fewer.stdout)
             self.assertEqual(fewer.stdout.count("all 6 outcomes as recorded"), 5)
+            # what did not run stays in the record
+            run("--record", "--variants", "f16", "--tasks", "arc_easy", "--limit", "3")
+            with open(folder / "table.csv", newline="", encoding="utf-8") as file:
+                part = list(csv.DictReader(file))
+            self.assertEqual((len(part), part[-1]["items"]), (len(rows), "3"))
             refused = run("--tasks", "nothing")
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
 

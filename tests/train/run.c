@@ -26,6 +26,32 @@ static void sft(void **state) {
     assert_true(exists("sft-again", "curves.svg") && exists("sft-again", "trainer_state.json"));
 }
 
+static void count_adapters(void *context, uint64_t step) {
+    uint64_t *seen = context;
+    seen[0]++;
+    seen[1] = step;
+    assert_true(exists("new-adapters", ADAPTER));
+}
+
+/* With every checkpoint and every second step. */
+static void new_adapters_are_told(void **state) {
+    (void)state;
+    char settings[1024], path[600];
+    uint64_t seen[2] = {0, 0};
+    avo_train_options options = AVO_TRAIN_OPTIONS_INIT;
+    options.task = "sft";
+    options.output = in_folder("new-adapters", path);
+    options.settings = settings_of(settings, w.texts, "\"steps\": 5, \"save_every\": 4");
+    options.adapter_every = 2;
+    assert_refused(avo_train_run(w.model, &options, NULL, &w.error), AVO_ERROR_ARGUMENT, &w.error,
+                   "on_adapter is missing");
+    options.on_adapter = count_adapters;
+    options.on_adapter_context = seen;
+    assert_ok_error(avo_train_run(w.model, &options, NULL, &w.error), &w.error);
+    assert_int_equal(seen[0], 3); /* behind steps 2, 4 and 5 */
+    assert_int_equal(seen[1], 5);
+}
+
 /* The adapter is one that adapters/ opens, and the model then prefers the texts. */
 static void adapter_applies(void **state) {
     (void)state;
@@ -374,6 +400,7 @@ static void memory_can_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sft),
+        cmocka_unit_test(new_adapters_are_told),
         cmocka_unit_test(adapter_applies),
         cmocka_unit_test(evaluations),
         cmocka_unit_test(dpo),

@@ -356,12 +356,14 @@ class Heads(unittest.TestCase):
         return plain["steps"] / drafted["steps"]
 
     def test_more_tokens_are_accepted(self):
-        for kind, steps, before in (("medusa", 50, 1.1), ("eagle", 24, 1.1), ("layers", 24, 1.6)):
-            self.train(f"{kind}-new", "--kind", kind, "--steps", 1, "--lr", 0, "--muon-lr", 0)
+        for kind, steps, before, *more in (("medusa", 50, 1.1), ("eagle", 24, 1.1),
+                                           ("layers", 40, 1.8, "--depth", 1)):
+            self.train(f"{kind}-new", "--kind", kind, *more, "--steps", 1, "--lr", 0, "--muon-lr",
+                       0)
             # The same answers, which are not given again.
             shutil.copytree(self.folder / f"{kind}-new", self.folder / kind, ignore=lambda *_: [
                 "checkpoint-1", "heads.safetensors"])
-            done = self.train(kind, "--kind", kind, "--steps", 2 if self.short else steps,
+            done = self.train(kind, "--kind", kind, *more, "--steps", 2 if self.short else steps,
                               "--muon-lr", 0.05)
             self.assertNotIn("answered", done.stderr.decode())
             self.assertIn("--draft-heads", done.stdout.decode())
@@ -375,7 +377,7 @@ class Heads(unittest.TestCase):
                 self.assertIn(key, metrics[0])
             if not self.short:
                 self.assertLess(untrained, before)
-                self.assertGreater(trained, untrained + 0.4)
+                self.assertGreater(trained, untrained + 0.3)
                 self.assertGreater(metrics[-1]["accepted_1"], 0.5)
 
     def test_dry_run(self):
