@@ -77,9 +77,16 @@ static void *work(void *context) {
     return NULL;
 }
 
+/* A number from 1 on; 0: there is none. */
+static size_t number_at(int argc, char **argv, int at) {
+    char *end = NULL;
+    unsigned long number = argc > at ? strtoul(argv[at], &end, 10) : 0;
+    return end != NULL && *end == '\0' ? number : 0;
+}
+
 static size_t rounds_of(int argc, char **argv, int at) {
-    long rounds = argc > at ? atol(argv[at]) : ROUNDS;
-    return rounds > 0 ? (size_t)rounds : ROUNDS;
+    size_t rounds = number_at(argc, argv, at);
+    return rounds > 0 ? rounds : ROUNDS;
 }
 
 static int by_mpi(int argc, char **argv) {
@@ -99,18 +106,18 @@ int main(int argc, char **argv) {
     avo_error error;
     if (mpi_launched().ranks > 0)
         return by_mpi(argc, argv);
-    long ranks = argc > 1 ? atol(argv[1]) : 0;
+    size_t ranks = number_at(argc, argv, 1);
     if (ranks < 2 || ranks > GROUP_RANKS_MAX)
         fail("usage: bench_exchange RANKS [ROUNDS], or mpirun -n RANKS bench_exchange [ROUNDS]");
     if (transport_local(NULL, (uint32_t)ranks, transports, &error) != AVO_OK)
         fail(error.text);
-    for (long i = 0; i < ranks; i++) {
+    for (size_t i = 0; i < ranks; i++) {
         own[i] = (rank_work){transports[i], rounds_of(argc, argv, 2)};
         if (i > 0 && pthread_create(&threads[i], NULL, work, &own[i]) != 0)
             fail("no thread");
     }
     work(&own[0]);
-    for (long i = 1; i < ranks; i++)
+    for (size_t i = 1; i < ranks; i++)
         pthread_join(threads[i], NULL);
     return 0;
 }
