@@ -94,8 +94,8 @@ static void print_main(void) {
     }
     printf("# ENVIRONMENT\n\n"
            "*AVO\\_DEVICE*\n"
-           "\tDevice: auto, cpu, ref, avx2, avx512, amx, neon or cuda. *AVO\\_ISA* is an older "
-           "name.\n\n"
+           "\tDevice: auto, cpu, ref, avx2, avx512, amx, neon, cuda or mpi. *AVO\\_ISA* is an "
+           "older name.\n\n"
            "*AVOCET\\_HOME*\n"
            "\tFolder of downloaded models.\n\n"
            "*NO\\_COLOR*\n"
