@@ -561,6 +561,26 @@ class Ports(unittest.TestCase):
                 client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
                 self.assertIn(b"HTTP/1.1 505", client.makefile("rb").read())
 
+    def test_a_flood_ends_its_connection_alone(self):
+        log = self.folder / "log"
+        with Server(self.model, "--grpc", "0", "--access-log", log) as server, \
+                channel_of(server) as channel:
+            stub = Stub(channel, SERVICE)
+            self.check(stub)
+            with socket.create_connection(("127.0.0.1", server.grpc_port)) as client:
+                ping = b"\0\0\x08\6\0\0\0\0\0abcdefgh"
+                client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" +
+                               ping * 800)
+                got = b""
+                while piece := client.recv(65536):
+                    got += piece
+            # As many as are no flood were answered; then the connection was told why it ends.
+            self.assertGreaterEqual(got.count(b"\0\0\x08\6\1"), 400)
+            self.assertIn(b"\7\0\0\0\0\0", got)
+            self.assertIn(b"\0\0\0\x0b", got)
+            wait_until(lambda: "control frame flood" in log.read_text(), "the line of the log")
+            self.check(stub)
+
     def test_tls(self):
         if shutil.which("openssl") is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")

@@ -282,7 +282,11 @@ static void settle(h2_connection *connection) {
     bool sent = connection->out.size == connection->out_at;
     bool over = connection->ends || (nghttp2_session_want_read(connection->session) == 0 &&
                                      nghttp2_session_want_write(connection->session) == 0);
-    if (connection->broken || (over && sent && !connection->dirty))
+    bool ended = over && sent && !connection->dirty;
+    /* The last word, GOAWAY, would be lost with what the client has still sent. */
+    if (ended && !connection->broken)
+        watch_linger(connection->server, connection->descriptor);
+    if (ended || connection->broken)
         h2_connection_close(connection);
     else if (sent && connection->streams == NULL)
         buffer_free(&connection->out); /* an idle connection costs little */
