@@ -95,6 +95,8 @@ void h2_expect_by(h2_loop *loop, uint64_t deadline_ns) {
 static void close_socket(h2_loop *loop, int descriptor) {
     if (descriptor < 0)
         return;
+    /* Lingering keeps the socket open by another descriptor; its events are not ours any more. */
+    (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, descriptor, NULL);
     watch_closed(loop->server, descriptor);
     close(descriptor);
 }
