@@ -116,12 +116,6 @@ static avo_status check_options(const server_options *options, avo_error *error)
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--tls-cert and --tls-key must be given together");
-#ifndef AVO_HTTP2
-    if (options->grpc)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "--grpc: this build has no gRPC, since libnghttp2 or Python was not "
-                           "found when it was configured");
-#endif
     if (options->grpc && options->grpc_port == options->port && options->port != 0 &&
         options->certificate != NULL && options->unix_socket == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,

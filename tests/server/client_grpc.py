@@ -561,6 +561,47 @@ class Ports(unittest.TestCase):
                 client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
                 self.assertIn(b"HTTP/1.1 505", client.makefile("rb").read())
 
+    def test_a_flood_ends_its_connection_alone(self):
+        log = self.folder / "log"
+        with Server(self.model, "--grpc", "0", "--access-log", log) as server, \
+                channel_of(server) as channel:
+            stub = Stub(channel, SERVICE)
+            self.check(stub)
+            with socket.create_connection(("127.0.0.1", server.grpc_port)) as client:
+                ping = b"\0\0\x08\6\0\0\0\0\0abcdefgh"
+                client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" +
+                               ping * 800)
+                got = b""
+                while piece := client.recv(65536):
+                    got += piece
+            # GOAWAY, ENHANCE_YOUR_CALM.
+            self.assertIn(b"\7\0\0\0\0\0", got)
+            self.assertIn(b"\0\0\0\x0b", got)
+            wait_until(lambda: "control frame flood" in log.read_text(), "the line of the log")
+            self.check(stub)
+
+    def test_slow_clients(self):
+        """Each is ended after a time of the server's; how long that takes does not matter."""
+        begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+        fields = b"".join(b"\x10" + bytes([len(name)]) + name + bytes([len(value)]) + value
+                          for name, value in (
+                              (b":method", b"POST"), (b":scheme", b"http"),
+                              (b":authority", b"localhost"),
+                              (b":path", f"/{SERVICE}/Tokenize".encode()),
+                              (b"content-type", b"application/grpc")))
+        head = len(fields).to_bytes(3, "big") + b"\1\4\0\0\0\1" + fields
+        log = self.folder / "log"
+        with Server(self.model, "--grpc", "0", "--header-seconds", "0.2", "--idle-seconds", "1",
+                    "--access-log", log) as server:
+            for said, reset in ((begin, False), (begin + head, True), (begin[:20], False)):
+                with socket.create_connection(("127.0.0.1", server.grpc_port)) as client:
+                    client.sendall(said)
+                    got = client.makefile("rb").read()  # to the end of the connection
+                    self.assertEqual(b"\0\0\4\3\0\0\0\0\1" in got, reset)
+                    if said.startswith(begin):
+                        self.assertIn(b"\0\0\x08\7\0\0\0\0\0", got)  # GOAWAY
+            wait_until(lambda: '"end":"too slow"' in log.read_text(), "the line of the log")
+
     def test_tls(self):
         if shutil.which("openssl") is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")

@@ -88,6 +88,13 @@ static avo_status bind_unix(const char *path, int *out, avo_error *error) {
 }
 
 avo_status server_bind(server_options *options, avo_error *error) {
+#ifndef AVO_HTTP2
+    if (options->grpc)
+        return status_fail(
+            error, AVO_ERROR_UNSUPPORTED,
+            "--grpc: this build has no gRPC; build it with libnghttp2-dev, libssl-dev "
+            "and python3");
+#endif
     const char *address = options->address != NULL ? options->address : "127.0.0.1";
     int descriptor = -1;
     if (options->listen_count == 0) {

@@ -65,6 +65,7 @@ void grpc_call_end(grpc_call *call);
 /* ---- Methods ---- */
 void method_forward(grpc_call *call, json_value *message);
 void method_tokens(grpc_call *call, json_value *message); /* ids in the place of texts */
+void method_embed(grpc_call *call, json_value *message);  /* and vectors as they are */
 void method_health(grpc_call *call, json_value *message);
 void method_watch(grpc_call *call, json_value *message);
 void method_reflect(grpc_call *call, json_value *message);

@@ -455,6 +455,9 @@ static avo_status write_map(const writing *w, const proto_field *field, const js
 
 static avo_status write_repeated(const writing *w, const proto_field *field,
                                  const json_value *value) {
+    if (field->kind == PROTO_FLOAT && value->kind == JSON_STRING &&
+        value->string.size % sizeof(float) == 0)
+        return wire_write_bytes(w->out, field->number, value->string);
     if (value->kind != JSON_ARRAY)
         return unfit(w, field, value);
     if (value->array.count == 0)

@@ -7,6 +7,7 @@
  *   NAME_json  a string field that holds JSON is the member NAME with that value
  *   repeated   arrays; absent where there is none
  *   maps       objects
+ *   floats     of a repeated field, when written, may be a string of their bytes, little-endian
  *
  * As in every reader of protobuf, of a scalar that comes twice the last one counts, and messages
  * that come twice are merged. Unknown fields are refused in our own messages, as the REST API

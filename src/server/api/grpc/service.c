@@ -13,7 +13,7 @@
 static const grpc_entry entries[] = {
     {OWN "Chat", 0, method_forward, "POST", "/v1/chat/completions", true},
     {OWN "Complete", 0, method_tokens, "POST", "/v1/completions", true},
-    {OWN "Embed", 0, method_tokens, "POST", "/v1/embeddings", true},
+    {OWN "Embed", 0, method_embed, "POST", "/v1/embeddings", true},
     {OWN "Tokenize", 0, method_forward, "POST", "/tokenize", false},
     {OWN "ListModels", READS, method_forward, "GET", "/v1/models", false},
     {OWN "LoadAdapter", 0, method_forward, "POST", "/v1/load_lora_adapter", false},
@@ -150,6 +150,71 @@ static void name_tokens(json_value *message, const char *texts, const char *toke
 
 void method_tokens(grpc_call *call, json_value *message) {
     name_tokens(message, "prompt", "prompt_tokens");
-    name_tokens(message, "input", "input_tokens");
     grpc_call_forward(call, message);
+}
+
+/* ---- Embeddings ---- */
+
+static int digit_of(char c) {
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+                                  : 63;
+}
+
+/* Base64 as the endpoint has written it. */
+static bool decode(arena *arena, text_view *text) {
+    uint8_t *bytes = arena_take(arena, text->size / 4 * 3 + 1);
+    size_t size = 0;
+    if (bytes == NULL)
+        return false;
+    for (size_t i = 0; i + 4 <= text->size; i += 4) {
+        const char *four = text->data + i;
+        uint32_t word = 0;
+        for (size_t d = 0; d < 4; d++)
+            word = word << 6 | (uint32_t)(four[d] == '=' ? 0 : digit_of(four[d]));
+        bytes[size++] = (uint8_t)(word >> 16);
+        bytes[size++] = (uint8_t)(word >> 8);
+        bytes[size++] = (uint8_t)word;
+        size -= (size_t)(four[2] == '=') + (size_t)(four[3] == '=');
+    }
+    *text = (text_view){(const char *)bytes, size};
+    return true;
+}
+
+/* The numbers are little-endian floats in both forms, so that they need not be read: thousands of
+ * vectors would keep the thread that delivers everybody's tokens. */
+static avo_status convert_vectors(grpc_call *call, const json_value *answer, json_value *message,
+                                  bool *told) {
+    (void)message; /* the answer itself */
+    (void)told;
+    const json_value *list = json_find(answer, "data");
+    for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++) {
+        json_value *item = &list->array.items[i];
+        for (size_t m = 0; item->kind == JSON_OBJECT && m < item->object.count; m++) {
+            json_member *member = &item->object.members[m];
+            if (text_is(member->key, "embedding") && member->value.kind == JSON_STRING &&
+                !decode(&call->parts, &member->value.string))
+                return AVO_ERROR_MEMORY;
+        }
+    }
+    return AVO_OK;
+}
+
+void method_embed(grpc_call *call, json_value *message) {
+    size_t count = message->object.count;
+    json_member *members = arena_take_array(&call->texts, count + 1, sizeof(*members));
+    if (members == NULL) {
+        grpc_call_fail(call, 503, "out of memory");
+        return;
+    }
+    if (count > 0)
+        memcpy(members, message->object.members, count * sizeof(*members));
+    members[count] =
+        (json_member){TEXT_LITERAL("encoding_format"), tree_text(TEXT_LITERAL("base64"))};
+    json_value request = tree_object(members, count + 1);
+    name_tokens(&request, "input", "input_tokens");
+    call->convert = convert_vectors;
+    grpc_call_forward(call, &request);
 }

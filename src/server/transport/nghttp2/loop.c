@@ -92,10 +92,21 @@ void h2_expect_by(h2_loop *loop, uint64_t deadline_ns) {
         loop->due_ns = deadline_ns;
 }
 
+static void close_socket(h2_loop *loop, int descriptor) {
+    if (descriptor < 0)
+        return;
+    /* Lingering keeps the socket open by another descriptor; its events are not ours any more. */
+    (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, descriptor, NULL);
+    watch_closed(loop->server, descriptor);
+    close(descriptor);
+}
+
 h2_connection *h2_connection_open(h2_loop *loop, int descriptor) {
     h2_connection *connection = calloc(1, sizeof(*connection));
-    if (connection == NULL)
+    if (connection == NULL) {
+        close_socket(loop, descriptor);
         return NULL;
+    }
     connection->server = loop->server;
     connection->loop = loop;
     connection->descriptor = descriptor;
@@ -106,8 +117,7 @@ h2_connection *h2_connection_open(h2_loop *loop, int descriptor) {
     if (connection->next != NULL)
         connection->next->previous = connection;
     loop->connections = connection;
-    if ((loop->tls == NULL || connection->tls != NULL) && h2_session_open(connection) &&
-        buffer_reserve(&connection->out, H2_OUT_BYTES) == AVO_OK) {
+    if ((loop->tls == NULL || connection->tls != NULL) && h2_session_open(connection)) {
         h2_expect_by(loop,
                      connection->begun_ns + (uint64_t)(loop->server->options.header_seconds * 1e9));
         h2_dirty(connection);
@@ -133,10 +143,7 @@ void h2_connection_close(h2_connection *connection) {
             *at = connection->dirty_next;
             break;
         }
-    if (connection->descriptor >= 0) {
-        watch_closed(loop->server, connection->descriptor);
-        close(connection->descriptor);
-    }
+    close_socket(loop, connection->descriptor);
     free(connection);
 }
 
@@ -180,12 +187,22 @@ static void read_socket(h2_connection *connection) {
 
 /* ---- Output ---- */
 
+/* What TLS has for the socket. */
+static void take_encrypted(h2_connection *connection) {
+    buffer *out = &connection->out;
+    if (connection->tls != NULL)
+        out->size += h2_tls_take(connection->tls, out->data + out->size, out->limit - out->size);
+}
+
 void h2_connection_fill(h2_connection *connection) {
     buffer *out = &connection->out;
-    if (connection->tls != NULL && !h2_tls_ready(connection->tls)) {
-        out->size += h2_tls_take(connection->tls, out->data + out->size, out->limit - out->size);
+    if (buffer_reserve(out, H2_OUT_BYTES - out->size) != AVO_OK) {
+        connection->broken = true;
         return;
     }
+    take_encrypted(connection);
+    if (connection->tls != NULL && !h2_tls_ready(connection->tls))
+        return;
     /* A frame has 16 KiB and a head at most, encrypted some bytes more. */
     while (!connection->broken && out->size < H2_OUT_BYTES / 2) {
         const uint8_t *bytes = NULL;
@@ -198,9 +215,7 @@ void h2_connection_fill(h2_connection *connection) {
             connection->broken = buffer_append(out, bytes, (size_t)size) != AVO_OK;
         else
             connection->broken = !h2_tls_write(connection->tls, (const char *)bytes, (size_t)size);
-        if (connection->tls != NULL)
-            out->size +=
-                h2_tls_take(connection->tls, out->data + out->size, out->limit - out->size);
+        take_encrypted(connection);
     }
 }
 
@@ -269,8 +284,14 @@ static void settle(h2_connection *connection) {
     bool sent = connection->out.size == connection->out_at;
     bool over = connection->ends || (nghttp2_session_want_read(connection->session) == 0 &&
                                      nghttp2_session_want_write(connection->session) == 0);
-    if (connection->broken || (over && sent && !connection->dirty))
+    bool ended = over && sent && !connection->dirty;
+    /* The last word, GOAWAY, would be lost with what the client has still sent. */
+    if (ended && !connection->broken)
+        watch_linger(connection->server, connection->descriptor);
+    if (ended || connection->broken)
         h2_connection_close(connection);
+    else if (sent && connection->streams == NULL)
+        buffer_free(&connection->out); /* an idle connection costs little */
     else if (!sent)
         h2_expect_by(connection->loop,
                      connection->moved_ns +
@@ -487,8 +508,7 @@ static void loop_end(h2_loop *loop) {
     }
     for (incoming *one = loop->arrived, *next; one != NULL; one = next) {
         next = one->next;
-        watch_closed(loop->server, one->descriptor);
-        close(one->descriptor);
+        close_socket(loop, one->descriptor);
         free(one);
     }
     if (loop->epoll >= 0)
