@@ -107,9 +107,12 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
     const char *const read[] = {serving->model_path, flags->adapter_root,
                                 server->certificate, server->certificate_key,
                                 server->training,    folder_of(serving, server->keys_path)};
-    const char *const written[] = {
-        folder_of(serving, server->access_log), folder_of(serving, flags->telemetry),
-        folder_of(serving, flags->scheduler.draft_corpus), folder_of(serving, flags->trace)};
+    const char *const written[] = {folder_of(serving, server->access_log),
+                                   folder_of(serving, flags->telemetry),
+                                   folder_of(serving, server->audit_log),
+                                   server->state,
+                                   folder_of(serving, flags->scheduler.draft_corpus),
+                                   folder_of(serving, flags->trace)};
     bool room = true;
     for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
         room = room && (read[i] == NULL || sandbox_read(sandbox, read[i]));
@@ -205,6 +208,8 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     if (server->training != NULL && file_kind_of(server->training) != FILE_FOLDER)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--training: %s is not a folder",
                            server->training);
+    if (server->state != NULL) /* the sandbox allows what is there */
+        AVO_TRY(file_make_folder(server->state, error));
     if (!flags->no_sandbox)
         AVO_TRY(confine_files(flags, serving, error));
     AVO_TRY(open_telemetry(flags, serving, error));
@@ -239,6 +244,7 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     server->model_path = serving->model_path;
     server->context = serving->plan.context_max;
     server->model_name = flags->model_name;
+    server->adapter_root = flags->adapter_root;
     server->log = say;
     server_options given = *server;
     server->listen_count = 0; /* the server's now, even where it fails */

@@ -2,6 +2,7 @@
 #include "server/server_int.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -27,6 +28,7 @@ static void set_defaults(server_options *options) {
     DEFAULT(drain_seconds, SERVER_DRAIN_SECONDS);
     DEFAULT(unread_bytes_max, SERVER_UNREAD_BYTES);
     DEFAULT(choices_max, SERVER_CHOICES);
+    DEFAULT(metric_keys, SERVER_METRIC_KEYS);
     DEFAULT(address, "127.0.0.1");
 #undef DEFAULT
 }
@@ -89,9 +91,32 @@ static void tell_operator(const void *context, const char *line) {
     server_say(context, "%s", line);
 }
 
+static server_keys *share_keys(const void *context) {
+    server *server = (struct server *)context; /* its lock changes, and nothing else */
+    pthread_mutex_lock(&server->keys_lock);
+    server_keys *keys = server->keys == NULL ? NULL : server_keys_share(server->keys);
+    pthread_mutex_unlock(&server->keys_lock);
+    return keys;
+}
+
+static void write_audit(const void *context, const audit_entry *entry) {
+    const server *server = context;
+    if (!audit_write(server->audit, entry))
+        server_say(server, "--audit-log %s: a line could not be written: %s %s by %s",
+                   server->options.audit_log, entry->action,
+                   entry->target == NULL ? "" : entry->target, entry->actor);
+}
+
 /* The endpoints answer. */
 static avo_status open_api(server *server, avo_error *error) {
-    api_host host = {server, is_draining, tell_health, tell_figures, tell_operator};
+    api_host host = {.context = server,
+                     .draining = is_draining,
+                     .health = tell_health,
+                     .figures = tell_figures,
+                     .say = tell_operator,
+                     .keys = share_keys,
+                     .audit = write_audit,
+                     .ledger = server->ledger};
     AVO_TRY(api_open(&server->options, &host, &server->api, error));
     server->handler = api_handler(server->api);
     return AVO_OK;
@@ -107,6 +132,19 @@ static avo_status open_carriers(server *server, avo_error *error) {
     return AVO_OK;
 }
 
+static avo_status open_keys(server *server, avo_error *error) {
+    const server_options *options = &server->options;
+    ledger_say say = {tell_operator, server};
+    char path[4096];
+    if (options->state != NULL) {
+        AVO_TRY(file_make_folder(options->state, error));
+        AVO_TRY(file_join(path, sizeof(path), options->state, "usage.log", error));
+    }
+    AVO_TRY(ledger_open(options->state == NULL ? NULL : path, options->metric_keys, say,
+                        &server->ledger, error));
+    return server_keys_read(options->keys_path, server->ledger, &server->keys, error);
+}
+
 static avo_status open_parts(server *server, avo_error *error) {
     server_options *options = &server->options;
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
@@ -114,9 +152,11 @@ static avo_status open_parts(server *server, avo_error *error) {
                            "--tls-cert and --tls-key must be given together");
     AVO_TRY(make_table(server, error));
     if (options->keys_path != NULL)
-        AVO_TRY(server_keys_read(options->keys_path, NULL, &server->keys, error));
+        AVO_TRY(open_keys(server, error));
     if (options->access_log != NULL)
         AVO_TRY(log_open(options->access_log, &server->log, error));
+    if (options->audit_log != NULL)
+        AVO_TRY(audit_open(options->audit_log, &server->audit, error));
     AVO_TRY(server_bind(options, error));
     AVO_TRY(listen_begin(server, error));
     listen_describe(server);
@@ -182,8 +222,10 @@ void server_close(server *server) {
     pulse_end(server);
     api_close(server->api);
     log_close(server->log);
+    audit_close(server->audit);
     close_descriptors(server);
     server_keys_release(server->keys);
+    ledger_close(server->ledger);
     addresses_close(server->addresses);
     free(server->connections);
     free(server->gate_bytes);
@@ -232,11 +274,27 @@ uint32_t server_open_exchanges(server *server) {
     return atomic_load(&server->open_exchanges);
 }
 
+static void audit_change(void *context, const char *change, const char *name) {
+    char action[32];
+    snprintf(action, sizeof(action), "key_%s", change);
+    write_audit(context, &(audit_entry){.actor = "signal", .action = action, .target = name});
+}
+
 avo_status server_reload_keys(server *server, avo_error *error) {
+    audit_entry entry = {
+        .actor = "signal", .action = "reload_keys", .target = server->options.keys_path};
     if (server->options.keys_path == NULL)
         return AVO_OK;
     server_keys *fresh = NULL;
-    AVO_TRY(server_keys_read(server->options.keys_path, server->keys, &fresh, error));
+    avo_status status = server_keys_read(server->options.keys_path, server->ledger, &fresh, error);
+    if (status != AVO_OK) {
+        entry.outcome = AUDIT_FAILED;
+        entry.reason = error->text;
+        write_audit(server, &entry);
+        return status;
+    }
+    write_audit(server, &entry);
+    server_keys_compare(server->keys, fresh, audit_change, server);
     pthread_mutex_lock(&server->keys_lock);
     server_keys *old = server->keys;
     server->keys = fresh;
@@ -247,4 +305,5 @@ avo_status server_reload_keys(server *server, avo_error *error) {
 
 void server_reopen_log(server *server) {
     log_reopen(server->log);
+    audit_reopen(server->audit);
 }

@@ -24,6 +24,7 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "server/api/api.h"
+#include "server/audit.h"
 #include "server/keys.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -47,6 +48,7 @@
 #define SERVER_DRAIN_SECONDS   30.0
 #define SERVER_UNREAD_BYTES    ((uint64_t)1 << 20)
 #define SERVER_CHOICES         16u
+#define SERVER_METRIC_KEYS     16u
 #define SERVER_BODY_SHARE      16u   /* bodies of all requests together: so many of the largest */
 #define SERVER_BODY_OWN        4u    /* of one key or address, once half of all is taken */
 #define SERVER_BODY_RATE       8192u /* bytes a second that a body must come with */
@@ -90,6 +92,8 @@ struct server {
     carrier *carriers[CARRIERS_MAX];
     size_t carrier_count;
     access_log *log;
+    audit *audit;   /* NULL: none */
+    ledger *ledger; /* NULL: no keys */
     char url[160];
     uint16_t port;
 

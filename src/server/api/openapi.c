@@ -150,6 +150,17 @@ static const schema_member components[] = {
                 {"digest", STRING}, {"isa", STRING}, {"limits", OBJECT}, {"model", STRING},
                 {"tools", STRING_OR_NULL}, {"training", SCHEMA_OF("boolean")}, {"version", STRING}),
             .required = "version,model", .types = "object")},
+    {"Usage",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"data", SCHEMA_LIST(SCHEMA(.members = SCHEMA_MEMBERS(
+                                                {"cached_tokens", INTEGER}, {"day", STRING},
+                                                {"key", STRING}, {"new_tokens", INTEGER},
+                                                {"prompt_tokens", INTEGER}, {"refused", INTEGER},
+                                                {"requests", INTEGER}),
+                                            .types = "object"))},
+                {"from", STRING}, {"object", SCHEMA_IS("usage")}, {"to", STRING},
+                {"windows", SCHEMA_LIST(OBJECT)}),
+            .required = "object,data,windows", .types = "object")},
     {"Telemetry", OBJECT},
     {"Training", OBJECT},
     {"Trace", SCHEMA_OF("object,array")},
@@ -273,12 +284,22 @@ void openapi_model_id(json_writer *w) {
     json_end(w);
 }
 
+static void query_text(json_writer *w, const char *name, const char *text) {
+    parameter_begin(w, name, "query", text);
+    json_key(w, "schema");
+    schema_write(w, SCHEMA_OF("string"));
+    json_end(w);
+}
+
 void openapi_training_run(json_writer *w) {
-    parameter_begin(w, "run", "query", "a run of the list; without it the list is returned");
-    json_member_object_begin(w, "schema");
-    json_member_string(w, "type", "string");
-    json_end(w);
-    json_end(w);
+    query_text(w, "run", "a run of the list; without it the list is returned");
+}
+
+void openapi_usage(json_writer *w) {
+    query_text(w, "format", "json (default) or csv");
+    query_text(w, "from", "the first day, as 2026-11-19; without it the last 30 days");
+    query_text(w, "to", "the last day");
+    query_text(w, "key", "one key's alone, by name; administrators may name any");
 }
 
 void openapi_trace_seconds(json_writer *w) {
@@ -366,8 +387,12 @@ static void write_operation(json_writer *w, const api_route *route) {
     json_string(w, route->tag);
     json_end(w);
     json_member_string(w, "summary", route->text);
-    if (route->admin)
-        json_member_string(w, "description", "Needs the key of an administrator.");
+    static const char *const needs[] = {
+        [ACCESS_METRICS] = "Needs the key of an administrator or one with \"metrics\".",
+        [ACCESS_OWNER] = "Needs the key of an administrator or one with \"own_adapters\".",
+        [ACCESS_ADMIN] = "Needs the key of an administrator."};
+    if (route->access != ACCESS_ALL)
+        json_member_string(w, "description", needs[route->access]);
     if (route->parameters != NULL) {
         json_member_array_begin(w, "parameters");
         route->parameters(w);

@@ -155,6 +155,8 @@ static bool read_service(const server_key *key, api_request *r, api_fault *fault
     const char *name = server_key_name(key);
     const char *salt = r->submit.cache_salt == NULL ? "" : r->submit.cache_salt;
     r->submit.cache_salt = NULL;
+    r->submit.tenant_weight = server_key_weight(key);
+    r->submit.tenant_kv_tokens = server_key_kv_tokens(key);
     if (name[0] != '\0') {
         r->submit.tenant = arena_copy_text(&r->arena, name, strlen(name));
         if (r->submit.tenant == NULL)

@@ -4,9 +4,6 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 
-#include <stdio.h>
-#include <time.h>
-
 static void write_usage(json_writer *w, const exchange_usage *usage) {
     if (usage->model != NULL)
         json_member_string(w, "model", usage->model);
@@ -24,13 +21,8 @@ static double microseconds(double seconds) {
 }
 
 static void write_beginning(json_writer *w, const access_refusal *line, const char *key) {
-    struct timespec now;
-    struct tm parts;
-    char seconds[40], time_text[64];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(time_text, sizeof(time_text), "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
+    char time_text[LOG_TIME_BYTES];
+    log_time(time_text);
     json_member_string(w, "time", time_text);
     json_member_string(w, "id", line->id);
     json_member_string(w, "peer", line->peer);
