@@ -34,6 +34,10 @@ static void add_place(serve_flags *flags, option_table *table) {
          "JSON file of API keys; reloaded on SIGHUP (default: no authentication)", 0, 0},
         {"state", 0, OPTION_TEXT, &server->state, "FOLDER",
          "folder that keeps the usage of keys and batches across restarts (default: none)", 0, 0},
+        {"state-mib", 0, OPTION_U64, &flags->state_mib, "MIB",
+         "size limit of all uploaded files and outputs of batches (default 1024)", 1, 1e9},
+        {"batch-lines", 0, OPTION_U32, &server->batch_lines, "N",
+         "requests of batches computed at once (default: a quarter of --sessions)", 1, 4096},
         {"audit-log", 0, OPTION_TEXT, &server->audit_log, "FILE",
          "write a JSON line for each administrative action and each denied attempt", 0, 0},
         {"metric-keys", 0, OPTION_U32, &server->metric_keys, "N",
@@ -196,6 +200,9 @@ bool serve_flags_settle(serve_flags *flags) {
     server->body_bytes_max = flags->body_kib << 10;
     server->header_bytes_max = flags->header_kib << 10;
     server->unread_bytes_max = flags->unread_kib << 10;
+    server->state_bytes_max = flags->state_mib << 20;
+    if (server->batch_lines == 0)
+        server->batch_lines = (flags->engine.sessions_max + 3) / 4;
     server->allowed_hosts = flags->allowed_hosts.items;
     server->allowed_host_count = flags->allowed_hosts.count;
     flags->scheduler.token_seconds = flags->token_ms / 1e3;

@@ -29,6 +29,8 @@ static void set_defaults(server_options *options) {
     DEFAULT(unread_bytes_max, SERVER_UNREAD_BYTES);
     DEFAULT(choices_max, SERVER_CHOICES);
     DEFAULT(metric_keys, SERVER_METRIC_KEYS);
+    DEFAULT(state_bytes_max, SERVER_STATE_BYTES);
+    DEFAULT(batch_lines, SERVER_BATCH_LINES);
     DEFAULT(address, "127.0.0.1");
 #undef DEFAULT
 }
@@ -136,10 +138,8 @@ static avo_status open_keys(server *server, avo_error *error) {
     const server_options *options = &server->options;
     ledger_say say = {tell_operator, server};
     char path[4096];
-    if (options->state != NULL) {
-        AVO_TRY(file_make_folder(options->state, error));
+    if (options->state != NULL)
         AVO_TRY(file_join(path, sizeof(path), options->state, "usage.log", error));
-    }
     AVO_TRY(ledger_open(options->state == NULL ? NULL : path, options->metric_keys, say,
                         &server->ledger, error));
     return server_keys_read(options->keys_path, server->ledger, &server->keys, error);
@@ -151,6 +151,8 @@ static avo_status open_parts(server *server, avo_error *error) {
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--tls-cert and --tls-key must be given together");
     AVO_TRY(make_table(server, error));
+    if (options->state != NULL)
+        AVO_TRY(file_make_folder(options->state, error));
     if (options->keys_path != NULL)
         AVO_TRY(open_keys(server, error));
     if (options->access_log != NULL)

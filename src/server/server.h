@@ -75,6 +75,8 @@ typedef struct server_options {
     const char *training;     /* folder with runs of `avocet train` for /training; NULL: none */
     const char *keys_path;    /* JSON file of keys; NULL: everybody may */
     const char *state;        /* folder for what outlives the process; NULL: nothing does */
+    uint64_t state_bytes_max; /* of files and batches there */
+    uint32_t batch_lines;     /* requests of batches computed at once */
     const char *audit_log;    /* JSON lines about administration; NULL: none */
     uint32_t metric_keys;     /* keys with metrics of their own */
     const char *adapter_root; /* of the registry; NULL: none */

@@ -49,6 +49,8 @@
 #define SERVER_UNREAD_BYTES    ((uint64_t)1 << 20)
 #define SERVER_CHOICES         16u
 #define SERVER_METRIC_KEYS     16u
+#define SERVER_STATE_BYTES     ((uint64_t)1 << 30)
+#define SERVER_BATCH_LINES     4u
 #define SERVER_BODY_SHARE      16u   /* bodies of all requests together: so many of the largest */
 #define SERVER_BODY_OWN        4u    /* of one key or address, once half of all is taken */
 #define SERVER_BODY_RATE       8192u /* bytes a second that a body must come with */

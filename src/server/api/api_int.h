@@ -49,6 +49,7 @@ struct api {
     uint32_t training;          /* helpers that read training runs */
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
+    struct batches *batches; /* batch.h; NULL: the server keeps nothing (--state) */
 };
 
 /* ---- A request ---- */
@@ -168,6 +169,15 @@ void endpoint_ready(api *api, exchange *exchange);
 void endpoint_metrics(api *api, exchange *exchange);
 void endpoint_telemetry(api *api, exchange *exchange);
 void endpoint_training(api *api, exchange *exchange);
+void endpoint_upload(api *api, exchange *exchange);
+void endpoint_files(api *api, exchange *exchange);
+void endpoint_file(api *api, exchange *exchange);
+void endpoint_file_delete(api *api, exchange *exchange);
+void endpoint_file_content(api *api, exchange *exchange);
+void endpoint_batch_create(api *api, exchange *exchange);
+void endpoint_batches(api *api, exchange *exchange);
+void endpoint_batch(api *api, exchange *exchange);
+void endpoint_batch_cancel(api *api, exchange *exchange);
 void endpoint_usage(api *api, exchange *exchange);
 void endpoint_version(api *api, exchange *exchange);
 void endpoint_openapi(api *api, exchange *exchange);
@@ -185,7 +195,7 @@ typedef enum api_access {
     ACCESS_ADMIN
 } api_access;
 typedef struct api_route {
-    const char *method, *path; /* a path that ends in "/{id}" takes one more part */
+    const char *method, *path; /* "{id}" in a path stands for anything; at its end, also with "/" */
     void (*answer)(api *api, exchange *exchange);
     api_body body;
     api_access access;
@@ -201,6 +211,8 @@ extern const size_t api_route_count;
 void openapi_model_id(json_writer *w);
 void openapi_trace_seconds(json_writer *w);
 void openapi_training_run(json_writer *w);
+void openapi_file_id(json_writer *w);
+void openapi_list(json_writer *w);
 void openapi_usage(json_writer *w);
 /* The document: complete, from the tables. */
 void openapi_write(json_writer *w, const api *api);

@@ -1,5 +1,5 @@
 /* Endpoints: which path is answered by what, and what they share. */
-#include "server/api/api_int.h"
+#include "server/api/batch.h"
 #include "server/page/page.h"
 
 #include "base/clock.h"
@@ -17,6 +17,7 @@
 #define ANSWER_ERRORS "400,401,403,404,408,413,415,429,503,504"
 #define READ_ERRORS   "401,403,429,503"
 #define ADMIN_ERRORS  "400,401,403,404,408,413,415,429,503"
+#define FILE_ERRORS   "400,401,403,404,408,413,429,503"
 const api_route api_routes[] = {
     {"POST", "/v1/chat/completions", endpoint_chat, BODY_CHAT, ACCESS_ALL, "OpenAI",
      "Answers a conversation.", JSON, "ChatCompletion", ANSWER_ERRORS, NULL},
@@ -27,6 +28,25 @@ const api_route api_routes[] = {
      NULL},
     {"POST", "/v1/embeddings", endpoint_embedding, BODY_EMBEDDING, ACCESS_ALL, "OpenAI",
      "Computes embeddings of texts.", JSON, "Embeddings", ANSWER_ERRORS, NULL},
+    {"POST", "/v1/files", endpoint_upload, BODY_NONE, ACCESS_ALL, "Batches",
+     "Stores a file of requests for a batch: multipart/form-data with file and purpose.", JSON,
+     "File", FILE_ERRORS, NULL},
+    {"GET", "/v1/files", endpoint_files, BODY_NONE, ACCESS_ALL, "Batches",
+     "Lists the key's files, the newest first.", JSON, "Files", FILE_ERRORS, openapi_list},
+    {"GET", "/v1/files/{id}/content", endpoint_file_content, BODY_NONE, ACCESS_ALL, "Batches",
+     "Returns the bytes of a file.", TEXT, NULL, FILE_ERRORS, openapi_file_id},
+    {"GET", "/v1/files/{id}", endpoint_file, BODY_NONE, ACCESS_ALL, "Batches", "Describes a file.",
+     JSON, "File", FILE_ERRORS, openapi_file_id},
+    {"DELETE", "/v1/files/{id}", endpoint_file_delete, BODY_NONE, ACCESS_ALL, "Batches",
+     "Deletes a file.", JSON, "Deleted", FILE_ERRORS, openapi_file_id},
+    {"POST", "/v1/batches", endpoint_batch_create, BODY_NONE, ACCESS_ALL, "Batches",
+     "Answers the requests of a file when nobody else waits.", JSON, "Batch", FILE_ERRORS, NULL},
+    {"GET", "/v1/batches", endpoint_batches, BODY_NONE, ACCESS_ALL, "Batches",
+     "Lists the key's batches, the newest first.", JSON, "Batches", FILE_ERRORS, openapi_list},
+    {"POST", "/v1/batches/{id}/cancel", endpoint_batch_cancel, BODY_NONE, ACCESS_ALL, "Batches",
+     "Cancels a batch; what was answered stays.", JSON, "Batch", FILE_ERRORS, openapi_file_id},
+    {"GET", "/v1/batches/{id}", endpoint_batch, BODY_NONE, ACCESS_ALL, "Batches",
+     "Describes a batch.", JSON, "Batch", FILE_ERRORS, openapi_file_id},
     {"GET", "/v1/models", endpoint_models, BODY_NONE, ACCESS_ALL, "OpenAI",
      "Lists the base model and adapters.", JSON, "Models", READ_ERRORS, NULL},
     {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, ACCESS_ALL, "OpenAI",
@@ -86,21 +106,24 @@ static bool path_matches(const char *pattern, const char *path) {
     size_t fixed = strcspn(pattern, "{");
     if (pattern[fixed] == '\0')
         return strcmp(pattern, path) == 0;
-    return strncmp(pattern, path, fixed) == 0 && path[fixed] != '\0';
+    const char *behind = strchr(pattern + fixed, '}') + 1;
+    size_t size = strlen(path), end = strlen(behind);
+    return size > fixed + end && strncmp(pattern, path, fixed) == 0 &&
+           strcmp(path + size - end, behind) == 0;
 }
 
 static void api_allowed(void *context, const char *path, char *text, size_t capacity) {
     const api *api = context;
-    static const char *const methods[] = {"GET", "POST"};
+    static const char *const methods[] = {"GET", "POST", "DELETE"};
     bool known = !api->options->no_page && page_find(path) != NULL;
-    bool takes[2] = {known, false};
+    bool takes[3] = {known, false, false};
     for (size_t i = 0; i < api_route_count; i++)
-        for (size_t m = 0; m < 2; m++)
+        for (size_t m = 0; m < 3; m++)
             if (path_matches(api_routes[i].path, path) &&
                 strcmp(api_routes[i].method, methods[m]) == 0)
                 known = takes[m] = true;
-    snprintf(text, capacity, "%s%sOPTIONS", takes[0] || !known ? "GET, HEAD, " : "",
-             takes[1] || !known ? "POST, " : "");
+    snprintf(text, capacity, "%s%s%sOPTIONS", takes[0] || !known ? "GET, HEAD, " : "",
+             takes[1] || !known ? "POST, " : "", takes[2] ? "DELETE, " : "");
 }
 
 static void refuse_method(api *api, exchange *exchange, const char *path) {
@@ -207,6 +230,13 @@ avo_status api_open(const server_options *options, const api_host *host, api **o
         return status_no_memory(error, "the endpoints", sizeof(*opened));
     }
     adapters_number(opened);
+    if (options->state != NULL) {
+        avo_status status = batches_open(opened, &opened->batches, error);
+        if (status != AVO_OK) {
+            api_close(opened);
+            return status;
+        }
+    }
     *out = opened;
     return AVO_OK;
 }
@@ -214,6 +244,7 @@ avo_status api_open(const server_options *options, const api_host *host, api **o
 void api_close(api *api) {
     if (api == NULL)
         return;
+    batches_close(api->batches);
     pthread_mutex_lock(&api->lock);
     while (api->helpers > 0 || api->readers > 0 || api->room_runs)
         pthread_cond_wait(&api->idle, &api->lock);

@@ -32,6 +32,7 @@ typedef struct exchange_request {
     /* The client may load and unload adapters: it has an admin key; or, where there are no keys, it
      * asks from this machine and the server was told to allow it. */
     bool may_administer;
+    bool background; /* of a batch: in the lowest class */
 } exchange_request;
 
 /* What the access log says besides: tokens and timings of this request. Its tokens count against
