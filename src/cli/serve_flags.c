@@ -201,6 +201,8 @@ bool serve_flags_settle(serve_flags *flags) {
     server->header_bytes_max = flags->header_kib << 10;
     server->unread_bytes_max = flags->unread_kib << 10;
     server->state_bytes_max = flags->state_mib << 20;
+    uint32_t waiting = flags->scheduler.waiting_max == 0 ? 1024 : flags->scheduler.waiting_max;
+    server->key_requests_max = (waiting + flags->engine.sessions_max + 1) / 2;
     if (server->batch_lines == 0)
         server->batch_lines = (flags->engine.sessions_max + 3) / 4;
     server->allowed_hosts = flags->allowed_hosts.items;

@@ -266,6 +266,12 @@ avo_status server_keys_read(const char *path, ledger *ledger, server_keys **out,
     return AVO_OK;
 }
 
+void server_keys_share_out(server_keys *keys, uint32_t concurrent_max) {
+    for (size_t i = 0; i < keys->count && keys->count > 1; i++)
+        if (keys->keys[i].limits.concurrent_max == 0)
+            keys->keys[i].limits.concurrent_max = concurrent_max;
+}
+
 server_keys *server_keys_share(server_keys *keys) {
     atomic_fetch_add(&keys->references, 1);
     return keys;

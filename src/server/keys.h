@@ -32,6 +32,9 @@ typedef struct server_keys server_keys; /* one reading of the file; counted refe
  * shorter than 8 bytes. The first keys of the file get metrics of their own. */
 AVO_MUST_USE avo_status server_keys_read(const char *path, ledger *ledger, server_keys **out,
                                          avo_error *error);
+/* Keys without concurrent_requests get this limit (0: none), unless there is one key alone: no key
+ * shall fill the queue for all others. Before the keys are shared. */
+void server_keys_share_out(server_keys *keys, uint32_t concurrent_max);
 server_keys *server_keys_share(server_keys *keys);
 void server_keys_release(server_keys *keys);
 

@@ -27,7 +27,7 @@ avo_status ledger_open(const char *path, uint32_t labels, ledger_say say, ledger
     ledger *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
         return status_no_memory(error, "the ledger", sizeof(*opened));
-    opened->descriptor = opened->lock_descriptor = -1;
+    opened->descriptor = -1;
     opened->labels = labels;
     opened->say = say;
     pthread_mutex_init(&opened->lock, NULL);

@@ -68,8 +68,9 @@ typedef struct ledger_say {
     const void *context;
 } ledger_say;
 
-/* `path` NULL: in memory only. `labels`: so many accounts may have metrics of their own. Refuses a
- * file that is none, and one that is damaged further than a write that was interrupted can explain.
+/* `path` NULL: in memory only; one process at a time has it. `labels`: so many accounts may have
+ * metrics of their own. Refuses a file that is none, and one that is damaged further than a write
+ * that was interrupted can explain.
  */
 AVO_MUST_USE avo_status ledger_open(const char *path, uint32_t labels, ledger_say say, ledger **out,
                                     avo_error *error);

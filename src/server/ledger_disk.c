@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -157,20 +156,6 @@ static avo_status read_file(ledger *ledger, bool *whole, avo_error *error) {
     return status;
 }
 
-/* One process at a time: two would overwrite each other's counts. */
-static avo_status take_lock(ledger *ledger, avo_error *error) {
-    char path[4200];
-    snprintf(path, sizeof(path), "%s.lock", ledger->path);
-    ledger->lock_descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (ledger->lock_descriptor < 0)
-        return status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (flock(ledger->lock_descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return status_fail(error, AVO_ERROR_IO,
-                           "%s: another server uses it; give each server a folder of its own",
-                           ledger->path);
-    return AVO_OK;
-}
-
 /* ---- The thread ---- */
 
 static bool write_all(int descriptor, const buffer *out) {
@@ -304,7 +289,6 @@ avo_status ledger_disk_open(ledger *ledger, const char *path, avo_error *error) 
     ledger->path = strdup(path);
     if (ledger->path == NULL)
         return status_no_memory(error, "the ledger", strlen(path));
-    AVO_TRY(take_lock(ledger, error));
     bool whole = false;
     AVO_TRY(read_file(ledger, &whole, error));
     AVO_TRY(whole ? open_log(ledger, error) : write_whole(ledger, error));
@@ -324,8 +308,6 @@ void ledger_disk_close(ledger *ledger) {
     }
     if (ledger->descriptor >= 0)
         close(ledger->descriptor);
-    if (ledger->lock_descriptor >= 0)
-        close(ledger->lock_descriptor);
     free(ledger->path);
 }
 

@@ -52,7 +52,7 @@ struct ledger {
 
     /* The thread's own, once it runs. */
     char *path; /* NULL: in memory only */
-    int descriptor, lock_descriptor;
+    int descriptor;
     uint64_t file_bytes, live_bytes; /* live: when it was last written as a whole */
     bool failed;                     /* the last write */
     ledger_say say;

@@ -5,9 +5,11 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -134,6 +136,22 @@ static avo_status open_carriers(server *server, avo_error *error) {
     return AVO_OK;
 }
 
+/* One process at a time: two would overwrite each other's counts and answers. */
+static avo_status take_state(server *server, avo_error *error) {
+    char path[4096];
+    AVO_TRY(file_make_folder(server->options.state, error));
+    AVO_TRY(file_join(path, sizeof(path), server->options.state, "lock", error));
+    server->state_lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (server->state_lock < 0)
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (flock(server->state_lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return status_fail(error, AVO_ERROR_IO,
+                           "--state %s: another server uses it; give each server a folder of its "
+                           "own",
+                           server->options.state);
+    return AVO_OK;
+}
+
 static avo_status open_keys(server *server, avo_error *error) {
     const server_options *options = &server->options;
     ledger_say say = {tell_operator, server};
@@ -142,7 +160,9 @@ static avo_status open_keys(server *server, avo_error *error) {
         AVO_TRY(file_join(path, sizeof(path), options->state, "usage.log", error));
     AVO_TRY(ledger_open(options->state == NULL ? NULL : path, options->metric_keys, say,
                         &server->ledger, error));
-    return server_keys_read(options->keys_path, server->ledger, &server->keys, error);
+    AVO_TRY(server_keys_read(options->keys_path, server->ledger, &server->keys, error));
+    server_keys_share_out(server->keys, options->key_requests_max);
+    return AVO_OK;
 }
 
 static avo_status open_parts(server *server, avo_error *error) {
@@ -152,7 +172,7 @@ static avo_status open_parts(server *server, avo_error *error) {
                            "--tls-cert and --tls-key must be given together");
     AVO_TRY(make_table(server, error));
     if (options->state != NULL)
-        AVO_TRY(file_make_folder(options->state, error));
+        AVO_TRY(take_state(server, error));
     if (options->keys_path != NULL)
         AVO_TRY(open_keys(server, error));
     if (options->access_log != NULL)
@@ -181,7 +201,7 @@ avo_status server_open_with(const server_options *options, const server_handler 
     server->options = *options;
     if (handler != NULL)
         server->handler = *handler;
-    server->epoll = server->wake = server->spare = -1;
+    server->epoll = server->wake = server->spare = server->state_lock = -1;
     set_defaults(&server->options);
     pthread_mutex_init(&server->keys_lock, NULL);
     pthread_mutex_init(&server->table_lock, NULL);
@@ -199,6 +219,7 @@ avo_status server_open_with(const server_options *options, const server_handler 
 
 static void close_descriptors(server *server) {
     const int own[] = {server->epoll, server->wake, server->spare};
+
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (own[i] >= 0)
             close(own[i]);
@@ -228,6 +249,8 @@ void server_close(server *server) {
     close_descriptors(server);
     server_keys_release(server->keys);
     ledger_close(server->ledger);
+    if (server->state_lock >= 0) /* what it guards is closed */
+        close(server->state_lock);
     addresses_close(server->addresses);
     free(server->connections);
     free(server->gate_bytes);
@@ -295,6 +318,7 @@ avo_status server_reload_keys(server *server, avo_error *error) {
         write_audit(server, &entry);
         return status;
     }
+    server_keys_share_out(fresh, server->options.key_requests_max);
     write_audit(server, &entry);
     server_keys_compare(server->keys, fresh, audit_change, server);
     pthread_mutex_lock(&server->keys_lock);

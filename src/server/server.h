@@ -72,15 +72,16 @@ typedef struct server_options {
     uint64_t unread_bytes_max; /* answer waiting for a slow reader */
     uint32_t choices_max;      /* `n` */
 
-    const char *training;     /* folder with runs of `avocet train` for /training; NULL: none */
-    const char *keys_path;    /* JSON file of keys; NULL: everybody may */
-    const char *state;        /* folder for what outlives the process; NULL: nothing does */
-    uint64_t state_bytes_max; /* of files and batches there */
-    uint32_t batch_lines;     /* requests of batches computed at once */
-    const char *audit_log;    /* JSON lines about administration; NULL: none */
-    uint32_t metric_keys;     /* keys with metrics of their own */
-    const char *adapter_root; /* of the registry; NULL: none */
-    const char *cors_origin;  /* "*" or one origin; NULL: off */
+    const char *training;      /* folder with runs of `avocet train` for /training; NULL: none */
+    const char *keys_path;     /* JSON file of keys; NULL: everybody may */
+    const char *state;         /* folder for what outlives the process; NULL: nothing does */
+    uint64_t state_bytes_max;  /* of files and batches there */
+    uint32_t batch_lines;      /* requests of batches computed at once */
+    const char *audit_log;     /* JSON lines about administration; NULL: none */
+    uint32_t metric_keys;      /* keys with metrics of their own */
+    uint32_t key_requests_max; /* at once, of a key that says nothing itself; 0: no limit */
+    const char *adapter_root;  /* of the registry; NULL: none */
+    const char *cors_origin;   /* "*" or one origin; NULL: off */
     /* Without keys: names in Host besides addresses, localhost, `address` and that of cors_origin.
      */
     const char *const *allowed_hosts; /* "*": any; NULL: none */

@@ -96,6 +96,7 @@ struct server {
     access_log *log;
     audit *audit;   /* NULL: none */
     ledger *ledger; /* NULL: no keys */
+    int state_lock; /* of the folder --state; −1: none */
     char url[160];
     uint16_t port;
 

@@ -95,17 +95,6 @@ static void totals_and_windows_survive(void **state) {
     ledger_close(ledger);
 }
 
-static void one_process_at_a_time(void **state) {
-    (void)state;
-    const char *path = path_of("shared.log");
-    ledger *first = open_ledger(path), *second = NULL;
-    avo_error error = {0};
-    assert_int_equal(ledger_open(path, 0, nobody, &second, &error), AVO_ERROR_IO);
-    assert_non_null(strstr(error.text, "another server uses it"));
-    ledger_close(first);
-    ledger_close(open_ledger(path));
-}
-
 /* Records whose state after each is known: account "a" has n requests. */
 static size_t write_records(const char *path, size_t *ends, size_t count) {
     uint8_t bytes[LEDGER_RECORD_MAX];
@@ -372,7 +361,6 @@ static void days_are_read_as_they_are_written(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(totals_and_windows_survive),
-                                       cmocka_unit_test(one_process_at_a_time),
                                        cmocka_unit_test(a_torn_tail_loses_what_is_torn),
                                        cmocka_unit_test(a_flipped_bit_is_never_believed),
                                        cmocka_unit_test(what_is_no_log_is_refused),

@@ -366,7 +366,7 @@ avo_status batch_line_missed(const batch *batch, uint32_t index, const char *cod
 bool batch_line_index_of(const batch *batch, text_view line, uint32_t *index) {
     char head[STORE_ID_MAX + 32];
     int size = snprintf(head, sizeof(head), "batch_req_%s_", batch->id + strlen("batch_"));
-    size_t before = strlen("{'id':'"); /* as write_head begins */
+    size_t before = 7; /* the brace, the name of the member and a quote, as write_head begins */
     if (line.size < before)
         return false;
     line = (text_view){line.data + before, line.size - before};

@@ -340,8 +340,10 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
     if (r->body == BODY_EMBEDDING && !read_pooling(api, r, fault))
         return false;
     r->submit.prompt_logprobs = r->echo && r->logprobs;
-    return read_constraint(r, fault) && read_prompt(api, r, fault) && check_answers(r, fault) &&
-           read_said_back(r, fault);
+    bool good = read_constraint(r, fault) && read_prompt(api, r, fault) &&
+                check_answers(r, fault) && read_said_back(r, fault);
+    r->constraint.owner = r->submit.tenant;
+    return good;
 }
 
 /* ---- Requests ---- */
