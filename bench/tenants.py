@@ -1,28 +1,31 @@
 #!/usr/bin/env python3
-"""Two tenants on one server: how much one who floods moves the other's latency, and whether the time
-to a first token tells one what the other has asked.
+"""Two tenants on one server: how much one who floods moves the other's latency, and whether the
+time to a first token tells one what the other has asked.
 
 usage: bench/tenants.py MODEL [--avocet PATH] [--rounds 4] [--visits 30] [--flood 40] [--probes 60]
-                        [-- options of avocet serve]
+                        [--seed N] [-- options of avocet serve]
 
-Flood: rounds alternate between visits alone (A), visits under a flood whose key has no limits (B), and
-one whose key has a budget of KV tokens (C), so that a machine that becomes slower or faster in between
-touches all three alike. Printed are percentiles of the visits' time to a first token, and the ratio
-of their medians. A visit's own work is small; a flood's request is four times a visit.
+Flood: rounds alternate between visits alone (A), visits under a flood whose key has no limits (B),
+and one whose key has a budget of KV tokens (C), so that a machine that becomes slower or faster in
+between touches all three alike. Printed are percentiles of the visits' time to a first token, and
+the ratio of their medians. A visit's own work is small; a request of the flood is four times a
+visit's prompt and eight times its answer.
 
-Leak: key one sends prompts; then key two sends the same prompts and as many that nobody has sent, in
-random order, and notes the time to the first token of each. Printed is the probability that a random
-"seen" prompt is faster than a random "fresh" one (0.5: they cannot be told apart; the area under the
-curve of a Mann-Whitney test, with its standard error), for key two, and as a control for key one
-itself, which must be told (near 1). Fails when key two is further than 4 standard errors from 0.5.
+Leak: key one sends prompts; then key two sends the same prompts and as many that nobody has sent,
+in random order, and notes the time to the first token of each. Printed is the probability that a
+random "seen" prompt is faster than a random "fresh" one (0.5: they cannot be told apart; the area
+under the curve of a Mann-Whitney test, with its standard error), and how many tokens the prefix
+cache gave. The same for key one itself is the control, which must see it. Fails when key two
+is given any cached token, or is further than 4 standard errors from 0.5.
 
 Wall-clock times of one machine on which other work may run: read ratios, not milliseconds.
 """
 import argparse
+import http.client
 import json
 import math
 import random
-import http.client
+import re
 import subprocess
 import sys
 import tempfile
@@ -56,7 +59,7 @@ class Server:
         """Seconds to the first bytes of a stream, which is then read to its end."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         body = {"prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True,
-                "temperature": 0, "speculation": "off"}
+                "temperature": 0, "speculation": "off", "stream_options": {"include_usage": True}}
         begin = time.monotonic()
         try:
             connection.request("POST", "/v1/completions", json.dumps(body),
@@ -65,10 +68,12 @@ class Server:
             if answer.status != 200:
                 answer.read()
                 return None
-            answer.read(1)
+            text = answer.read(1)
             seconds = time.monotonic() - begin
-            while answer.read1(65536) and not (stop and stop.is_set()):
-                pass
+            while (more := answer.read1(65536)) and not (stop and stop.is_set()):
+                text = text[-4000:] + more
+            found = re.search(rb'"cached_tokens": ?(\d+)', text)
+            self.cached = int(found.group(1)) if found else 0
             return seconds
         finally:
             connection.close()
@@ -121,15 +126,15 @@ def measure_flood(server, options):
 
 
 def faster(first, second):
-    """The probability that one of `first` is less than one of `second`, and its standard error where
-    there is no difference."""
+    """The probability that one of `first` is less than one of `second`, and its standard error
+    where there is no difference."""
     wins = sum((a < b) + .5 * (a == b) for a in first for b in second)
     n, m = len(first), len(second)
     return wins / (n * m), math.sqrt((n + m + 1) / (12 * n * m))
 
 
 def measure_leak(server, options):
-    generator = random.Random(2)
+    generator = random.Random(options.seed)
     good = True
     for key, name, told in ((OTHER, "another key", False), (VISIT, "the same key", True)):
         seen, fresh = [], []
@@ -139,13 +144,15 @@ def measure_leak(server, options):
         probes = [(prompt, seen) for prompt in prompts]
         probes += [(words(generator, 48), fresh) for _ in prompts]
         generator.shuffle(probes)
+        cached = 0
         for prompt, times in probes:
             times.append(server.first_token(key, prompt, 1))
+            cached += server.cached
         area, error = faster(seen, fresh)
         print(f"{name}: a prompt that was sent before is faster with probability {area:.3f} "
               f"(0.5 ± {error:.3f} where nothing is told); medians {quantile(seen, .5) * 1e3:.1f} "
-              f"and {quantile(fresh, .5) * 1e3:.1f} ms")
-        good = good and (area > .9 if told else abs(area - .5) < 4 * error)
+              f"and {quantile(fresh, .5) * 1e3:.1f} ms; {cached} cached tokens")
+        good = good and (area > .9 if told else cached == 0 and abs(area - .5) < 4 * error)
     return good
 
 
@@ -157,6 +164,7 @@ def main():
     parser.add_argument("--visits", type=int, default=30)
     parser.add_argument("--flood", type=int, default=40)
     parser.add_argument("--probes", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=2, help="of the prompts of the leak test")
     parser.add_argument("--budget", type=int, default=8192, help="kv_tokens of the limited key")
     own, flags = sys.argv[1:], []
     if "--" in own:

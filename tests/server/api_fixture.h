@@ -180,10 +180,8 @@ static void host_say(const void *context, const char *line) {
     (void)line;
 }
 
-static const api_host host = {.draining = host_draining,
-                              .health = host_health,
-                              .figures = host_figures,
-                              .say = host_say};
+static const api_host host = {
+    .draining = host_draining, .health = host_health, .figures = host_figures, .say = host_say};
 
 /* ---- Model, engine, scheduler and endpoints ---- */
 

@@ -143,11 +143,30 @@ static void adapters_have_owners(void **state) {
     forget(keys);
 }
 
+/* No key fills the queue for others; where there is one alone there are no others. */
+static void keys_without_a_limit_share_the_queue(void **state) {
+    (void)state;
+    for (int count = 1; count <= 2; count++) {
+        const char *second = "\"priority\":8},{\"name\":\"b\",\"key\":\"another-key\","
+                             "\"concurrent_requests\":5";
+        server_keys *keys = read_key(count == 1 ? "\"priority\":8" : second);
+        server_keys_share_out(keys, 3);
+        const server_key *key = server_keys_find(keys, TEXT_LITERAL(KEY));
+        ledger_verdict verdict;
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(admit(key, SECOND, &verdict), count == 1 || i < 3);
+        if (count == 2)
+            assert_int_equal(server_key_limits(server_keys_at(keys, 1))->concurrent_max, 5);
+        forget(keys);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_minute_may_come_at_once),
                                        cmocka_unit_test(a_quota_begins_anew_with_its_window),
                                        cmocka_unit_test(requests_at_once_have_a_limit),
                                        cmocka_unit_test(what_is_left_is_told),
-                                       cmocka_unit_test(adapters_have_owners)};
+                                       cmocka_unit_test(adapters_have_owners),
+                                       cmocka_unit_test(keys_without_a_limit_share_the_queue)};
     return cmocka_run_group_tests_name("server/key_rates", tests, NULL, NULL);
 }
