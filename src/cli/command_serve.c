@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "cli/trace.h"
 #include "server/activation.h"
+#include "server/otlp.h"
 #include "server/sandbox.h"
 
 #include <errno.h>
@@ -130,6 +131,11 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
             "sandbox: more than %d paths; put the adapters into one folder and give --adapter-root",
             SANDBOX_PATHS_MAX);
     sandbox->performance_counters = flags->telemetry_hardware;
+    if (server->otlp != NULL) {
+        otlp_target target;
+        AVO_TRY(otlp_target_read(server->otlp, &target, error));
+        sandbox->connect_port = target.port;
+    }
     tzset(); /* read now: templates may ask for the local time */
     return sandbox_files(sandbox, serving->files_report, sizeof(serving->files_report), error);
 }

@@ -40,6 +40,10 @@ static void add_place(serve_flags *flags, option_table *table) {
          "requests of batches computed at once (default: a quarter of --sessions)", 1, 4096},
         {"audit-log", 0, OPTION_TEXT, &server->audit_log, "FILE",
          "write a JSON line for each administrative action and each denied attempt", 0, 0},
+        {"otlp", 0, OPTION_TEXT, &server->otlp, "URL",
+         "send a trace of each request to this OpenTelemetry collector (OTLP over HTTP), such as "
+         "http://127.0.0.1:4318/v1/traces",
+         0, 0},
         {"metric-keys", 0, OPTION_U32, &server->metric_keys, "N",
          "the first N keys of --keys have metrics of their own, others share \"other\" (default "
          "16)",

@@ -179,6 +179,9 @@ static avo_status open_parts(server *server, avo_error *error) {
         AVO_TRY(log_open(options->access_log, &server->log, error));
     if (options->audit_log != NULL)
         AVO_TRY(audit_open(options->audit_log, &server->audit, error));
+    if (options->otlp != NULL)
+        AVO_TRY(otlp_open(options->otlp, options->model_name, (otlp_say){tell_operator, server},
+                          &server->otlp, error));
     AVO_TRY(server_bind(options, error));
     AVO_TRY(listen_begin(server, error));
     listen_describe(server);
@@ -246,6 +249,7 @@ void server_close(server *server) {
     api_close(server->api);
     log_close(server->log);
     audit_close(server->audit);
+    otlp_close(server->otlp);
     close_descriptors(server);
     server_keys_release(server->keys);
     ledger_close(server->ledger);

@@ -78,6 +78,7 @@ typedef struct server_options {
     uint64_t state_bytes_max;  /* of files and batches there */
     uint32_t batch_lines;      /* requests of batches computed at once */
     const char *audit_log;     /* JSON lines about administration; NULL: none */
+    const char *otlp;          /* URL of a collector for traces; NULL: none */
     uint32_t metric_keys;      /* keys with metrics of their own */
     uint32_t key_requests_max; /* at once, of a key that says nothing itself; 0: no limit */
     const char *adapter_root;  /* of the registry; NULL: none */

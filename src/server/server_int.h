@@ -27,6 +27,7 @@
 #include "server/audit.h"
 #include "server/keys.h"
 #include "server/log.h"
+#include "server/otlp.h"
 #include "server/server.h"
 #include "server/transport/addresses.h"
 #include "server/transport/carried.h"
@@ -95,6 +96,7 @@ struct server {
     size_t carrier_count;
     access_log *log;
     audit *audit;   /* NULL: none */
+    otlp *otlp;     /* NULL: none */
     ledger *ledger; /* NULL: no keys */
     int state_lock; /* of the folder --state; −1: none */
     char url[160];

@@ -121,6 +121,7 @@ static void carried_release(exchange *released) {
         return;
     server *server = exchange->server;
     settle_key(exchange);
+    access_trace(exchange);
     access_log_exchange(exchange);
     body_give_back(exchange);
     free_parts(exchange);

@@ -150,6 +150,8 @@ void body_complete(carried *exchange);
 /* ---- access.c: lines of the access log ---- */
 
 void access_log_exchange(carried *exchange);
+/* The same as a span, where traces are exported. */
+void access_trace(const carried *exchange);
 /* The same for what never became one. */
 typedef struct access_refusal {
     const char *id, *peer;
