@@ -83,7 +83,7 @@ uint64_t server_key_kv_tokens(const server_key *key);
 /* Adapters that it may have loaded for itself; 0: none. */
 uint32_t server_key_own_adapters(const server_key *key);
 bool server_key_is_admin(const server_key *key);
-/* May read what all keys together do: /metrics, /telemetry, /training. */
+/* May read what all keys together do: /metrics, /telemetry. */
 bool server_key_sees_metrics(const server_key *key);
 
 #endif

@@ -157,7 +157,7 @@ class Tenants(unittest.TestCase):
                             ("?from=yesterday", 400), ("?to=2026-02-30", 400)):
             self.assertEqual(server.ask("GET", "/v1/usage" + query, None, ONE)[0], want, query)
         self.assertEqual(server.ask("GET", "/v1/usage?key=nobody", None, BOSS)[0], 404)
-        for path in ("/metrics", "/telemetry", "/training"):  # they tell of all keys together
+        for path in ("/metrics", "/telemetry"):  # they tell of all keys together
             self.assertEqual(server.ask("GET", path, None, ONE)[0], 403)
         self.write(one={"metrics": True})
         server.process.send_signal(signal.SIGHUP)

@@ -85,7 +85,7 @@ const api_route api_routes[] = {
      "Counters and histograms for Prometheus.", TEXT, NULL, "401,403,404,429,503", NULL},
     {"GET", "/telemetry", endpoint_telemetry, BODY_NONE, ACCESS_METRICS, "Operation",
      "Returns the data of the dashboard.", JSON, "Telemetry", "401,403,404,429,503", NULL},
-    {"GET", "/training", endpoint_training, BODY_NONE, ACCESS_METRICS, "Operation",
+    {"GET", "/training", endpoint_training, BODY_NONE, ACCESS_ALL, "Operation",
      "Lists training runs, or, with run, returns the metrics of one.", JSON, "Training",
      "401,403,404,429,503", openapi_training_run},
     {"GET", "/v1/usage", endpoint_usage, BODY_NONE, ACCESS_ALL, "Operation",
