@@ -262,6 +262,7 @@ avo_status server_keys_read(const char *path, ledger *ledger, server_keys **out,
     }
     for (size_t i = 0; i < keys->count; i++)
         ledger_label(keys->keys[i].account);
+    keys->keys[0].metrics |= keys->count == 1; /* there is nobody else to be told of */
     *out = keys;
     return AVO_OK;
 }
