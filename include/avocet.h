@@ -942,12 +942,15 @@ typedef struct avo_request {
     uint32_t draft_tokens;
     size_t
         prompt_logprobs_from; /* (scheduler) with prompt_logprobs; less than the prompt's tokens */
+    /* (scheduler) KV tokens, in whole pages, that running requests of the tenant may need together
+     * at their longest; further ones wait without holding up other tenants. 0: no limit. */
+    uint64_t tenant_kv_tokens;
 } avo_request;
 #define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
         sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
             NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
-            AVO_POOLING_NONE, NULL, NULL, NULL, 0, 0                                               \
+            AVO_POOLING_NONE, NULL, NULL, NULL, 0, 0, 0                                            \
     }
 
 /* Appends the prompt to the session and generates an answer; without a prompt it continues the last

@@ -35,6 +35,8 @@ uint64_t landlock_rights(long abi);
 int landlock_rules(long abi);
 /* Allows `rights`, which the ABI must know, on the file or folder that is open as `descriptor`. */
 int landlock_allow(int rules, int descriptor, uint64_t rights);
+/* Allows TCP connections to a port; from ABI 4 on. */
+int landlock_allow_connect(int rules, uint16_t port);
 /* The rules hold from here on. PR_SET_NO_NEW_PRIVS must be set. */
 int landlock_confine(int rules);
 

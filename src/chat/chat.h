@@ -148,6 +148,7 @@ typedef struct chat_constraint {
     const char *text, *trigger; /* as avo_grammar_open wants them */
     bool json_or_text;
     const char *param; /* the field that asked for it; NULL: any answer will do */
+    const char *owner; /* with whom the compiled grammar is shared (grammar_cache.h) */
 } chat_constraint;
 
 /* What a request says about it. At most one may constrain; a format of type text does not. */

@@ -106,8 +106,8 @@ avo_status chat_constraint_open(grammar_cache *cache, const chat_constraint *con
     avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
     options.trigger = constraint->trigger;
     options.json_or_text = constraint->json_or_text;
-    avo_status status =
-        grammar_cache_take(cache, constraint->kind, constraint->text, &options, out, error);
+    avo_status status = grammar_cache_take(cache, constraint->owner, constraint->kind,
+                                           constraint->text, &options, out, error);
     if (status == AVO_OK || status == AVO_ERROR_MEMORY)
         return status;
     return status_prefix(error, status, "%s", constraint->param);

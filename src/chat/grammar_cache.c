@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct entry {
-    uint64_t key[2]; /* digest of kind, trigger and text */
+    uint64_t key[2]; /* digest of owner, kind, trigger and text */
     avo_grammar *grammar;
     bool building; /* somebody compiles it */
     uint64_t used; /* when last */
@@ -48,23 +48,27 @@ void grammar_cache_close(grammar_cache *cache) {
 }
 
 /* What it stands for is not kept, so the digest has 128 bits and differs between processes. */
-static avo_status make_key(const grammar_cache *cache, avo_grammar_kind kind, const char *text,
-                           const avo_grammar_options *options, uint64_t key[2], avo_error *error) {
+static avo_status make_key(const grammar_cache *cache, const char *owner, avo_grammar_kind kind,
+                           const char *text, const avo_grammar_options *options, uint64_t key[2],
+                           avo_error *error) {
     const avo_allocator *allocator = cache->model->allocator;
     const char *trigger = options == NULL ? NULL : options->trigger;
     size_t trigger_bytes = trigger == NULL ? 0 : strlen(trigger) + 1;
     size_t text_bytes = text == NULL ? 0 : strlen(text) + 1;
-    size_t bytes = 2 + trigger_bytes + text_bytes;
+    size_t owner_bytes = owner == NULL ? 0 : strlen(owner) + 1;
+    size_t bytes = 2 + owner_bytes + trigger_bytes + text_bytes;
     char *all = allocator_take(allocator, bytes);
     if (all == NULL)
         return status_no_memory(error, "the digest of a grammar", bytes);
     all[0] = (char)kind;
     all[1] = (char)((trigger != NULL) + 2 * (text != NULL) +
-                    4 * (options != NULL && options->json_or_text));
+                    4 * (options != NULL && options->json_or_text) + 8 * (owner != NULL));
+    if (owner != NULL)
+        memcpy(all + 2, owner, owner_bytes);
     if (trigger != NULL)
-        memcpy(all + 2, trigger, trigger_bytes);
+        memcpy(all + 2 + owner_bytes, trigger, trigger_bytes);
     if (text != NULL)
-        memcpy(all + 2 + trigger_bytes, text, text_bytes);
+        memcpy(all + 2 + owner_bytes + trigger_bytes, text, text_bytes);
     hash_key_wide(all, bytes, key);
     allocator_give(allocator, all, bytes);
     return AVO_OK;
@@ -148,12 +152,12 @@ static avo_status build(grammar_cache *cache, entry *e, avo_grammar_kind kind, c
     return status;
 }
 
-avo_status grammar_cache_take(grammar_cache *cache, avo_grammar_kind kind, const char *text,
-                              const avo_grammar_options *options, avo_grammar **out,
-                              avo_error *error) {
+avo_status grammar_cache_take(grammar_cache *cache, const char *owner, avo_grammar_kind kind,
+                              const char *text, const avo_grammar_options *options,
+                              avo_grammar **out, avo_error *error) {
     uint64_t key[2];
     *out = NULL;
-    AVO_TRY(make_key(cache, kind, text, options, key, error));
+    AVO_TRY(make_key(cache, owner, kind, text, options, key, error));
     avo_status status = AVO_OK;
     pthread_mutex_lock(&cache->lock);
     entry *e = find(cache, key);

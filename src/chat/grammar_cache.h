@@ -15,11 +15,14 @@ AVO_MUST_USE avo_status grammar_cache_open(const avo_model *model, uint64_t byte
                                            grammar_cache **out, avo_error *error);
 void grammar_cache_close(grammar_cache *cache);
 
-/* A reference to the grammar of this text. Whoever asks for one that another thread compiles waits
- * for that. `text` and `options` may be NULL as avo_grammar_open allows. */
-AVO_MUST_USE avo_status grammar_cache_take(grammar_cache *cache, avo_grammar_kind kind,
-                                           const char *text, const avo_grammar_options *options,
-                                           avo_grammar **out, avo_error *error);
+/* A reference to the grammar of this text. Those of one `owner` (NULL: nobody in particular) are
+ * not shared with others, whom the time of compiling would tell what somebody else asked for.
+ * Whoever asks for one that another thread compiles waits for that. `text` and `options` may be
+ * NULL as avo_grammar_open allows. */
+AVO_MUST_USE avo_status grammar_cache_take(grammar_cache *cache, const char *owner,
+                                           avo_grammar_kind kind, const char *text,
+                                           const avo_grammar_options *options, avo_grammar **out,
+                                           avo_error *error);
 
 typedef struct grammar_cache_counts {
     uint64_t compiled, found, dropped;

@@ -6,6 +6,7 @@
 #include "cli/trace.h"
 #include "device/ranks/transport.h"
 #include "server/activation.h"
+#include "server/otlp.h"
 #include "server/sandbox.h"
 
 #include <errno.h>
@@ -110,6 +111,8 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
                                 server->training,    folder_of(serving, server->keys_path)};
     const char *const written[] = {folder_of(serving, server->access_log),
                                    folder_of(serving, flags->telemetry),
+                                   folder_of(serving, server->audit_log),
+                                   server->state,
                                    folder_of(serving, flags->scheduler.draft_corpus),
                                    folder_of(serving, flags->trace),
                                    mpi_folder(0),
@@ -131,6 +134,11 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
             "sandbox: more than %d paths; put the adapters into one folder and give --adapter-root",
             SANDBOX_PATHS_MAX);
     sandbox->performance_counters = flags->telemetry_hardware;
+    if (server->otlp != NULL) {
+        otlp_target target;
+        AVO_TRY(otlp_target_read(server->otlp, &target, error));
+        sandbox->connect_port = target.port;
+    }
     tzset(); /* read now: templates may ask for the local time */
     return sandbox_files(sandbox, serving->files_report, sizeof(serving->files_report), error);
 }
@@ -209,6 +217,8 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     if (server->training != NULL && file_kind_of(server->training) != FILE_FOLDER)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--training: %s is not a folder",
                            server->training);
+    if (server->state != NULL) /* the sandbox allows what is there */
+        AVO_TRY(file_make_folder(server->state, error));
     if (!flags->no_sandbox)
         AVO_TRY(confine_files(flags, serving, error));
     AVO_TRY(open_telemetry(flags, serving, error));
@@ -243,6 +253,7 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     server->model_path = serving->model_path;
     server->context = serving->plan.context_max;
     server->model_name = flags->model_name;
+    server->adapter_root = flags->adapter_root;
     server->log = say;
     server_options given = *server;
     server->listen_count = 0; /* the server's now, even where it fails */

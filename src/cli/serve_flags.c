@@ -36,6 +36,22 @@ static void add_place(serve_flags *flags, option_table *table) {
          "model name in the API (default: from its path)", 0, 0},
         {"keys", 0, OPTION_TEXT, &server->keys_path, "FILE",
          "JSON file of API keys; reloaded on SIGHUP (default: no authentication)", 0, 0},
+        {"state", 0, OPTION_TEXT, &server->state, "FOLDER",
+         "folder that keeps the usage of keys and batches across restarts (default: none)", 0, 0},
+        {"state-mib", 0, OPTION_U64, &flags->state_mib, "MIB",
+         "size limit of all uploaded files and outputs of batches (default 1024)", 1, 1e9},
+        {"batch-lines", 0, OPTION_U32, &server->batch_lines, "N",
+         "requests of batches computed at once (default: a quarter of --sessions)", 1, 4096},
+        {"audit-log", 0, OPTION_TEXT, &server->audit_log, "FILE",
+         "write a JSON line for each administrative action and each denied attempt", 0, 0},
+        {"otlp", 0, OPTION_TEXT, &server->otlp, "URL",
+         "send a trace of each request to this OpenTelemetry collector (OTLP over HTTP), such as "
+         "http://127.0.0.1:4318/v1/traces",
+         0, 0},
+        {"metric-keys", 0, OPTION_U32, &server->metric_keys, "N",
+         "the first N keys of --keys have metrics of their own, others share \"other\" (default "
+         "16)",
+         1, 4096},
         {"cors", 0, OPTION_TEXT, &server->cors_origin, "ORIGIN",
          "origin (\"*\": any) whose pages may send requests from browsers (default: none)", 0, 0},
         {"allow-host", 0, OPTION_TEXT_LIST, &flags->allowed_hosts, "NAME",
@@ -194,6 +210,11 @@ bool serve_flags_settle(serve_flags *flags) {
     server->body_bytes_max = flags->body_kib << 10;
     server->header_bytes_max = flags->header_kib << 10;
     server->unread_bytes_max = flags->unread_kib << 10;
+    server->state_bytes_max = flags->state_mib << 20;
+    uint32_t waiting = flags->scheduler.waiting_max == 0 ? 1024 : flags->scheduler.waiting_max;
+    server->key_requests_max = (waiting + flags->engine.sessions_max + 1) / 2;
+    if (server->batch_lines == 0)
+        server->batch_lines = (flags->engine.sessions_max + 3) / 4;
     server->allowed_hosts = flags->allowed_hosts.items;
     server->allowed_host_count = flags->allowed_hosts.count;
     flags->scheduler.token_seconds = flags->token_ms / 1e3;

@@ -17,7 +17,7 @@ typedef struct serve_flags {
     avo_scheduler_options scheduler;
     server_options server;
     uint32_t port, grpc_port; /* GRPC_OFF: no gRPC */
-    uint64_t memory_mib, adapter_memory_mib, body_kib, unread_kib;
+    uint64_t memory_mib, adapter_memory_mib, body_kib, unread_kib, state_mib;
     uint32_t header_kib;
     double token_ms;
     option_list adapters; /* NAME=PATH */

@@ -132,6 +132,7 @@ avo_status request_check_alone(const avo_request *request, avo_error *error) {
                   {"cache_salt", request->cache_salt != NULL, session},
                   {"tenant", request->tenant != NULL, scheduler},
                   {"tenant_weight", request->tenant_weight != unset.tenant_weight, scheduler},
+                  {"tenant_kv_tokens", request->tenant_kv_tokens > 0, scheduler},
                   {"priority", request->priority != unset.priority, scheduler},
                   {"first_token_deadline", request->first_token_deadline != 0.0, scheduler},
                   {"deadline", request->deadline != 0.0, scheduler},

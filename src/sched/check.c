@@ -88,9 +88,12 @@ static const char *check_queue(const sched *sched, uint32_t pair, uint32_t class
     bool some = queue->head != NONE;
     FAIL_IF(queue->tail != previous, "a queue's end is wrong");
     FAIL_IF(some != ((sched->pair[pair].classes >> class & 1) != 0) ||
-                some != heap_has(&sched->by_precedence, number),
+                (some && !queue->parked) != heap_has(&sched->by_precedence, number),
             "a queue is not where it belongs");
-    FAIL_IF(heap_has(&sched->by_raise, number) != (some && queue->raise_ns != NEVER),
+    FAIL_IF(queue->parked && (!some || sched->tenant[sched->pair[pair].tenant].held_for == NONE),
+            "a queue is parked, and its tenant is not held");
+    FAIL_IF(heap_has(&sched->by_raise, number) !=
+                (some && !queue->parked && queue->raise_ns != NEVER),
             "a queue does not age");
     FAIL_IF(some && queue->class_now > class, "a queue has fallen below its class");
     return NULL;
@@ -128,6 +131,31 @@ static const char *check_pairs(const sched *sched) {
     FAIL_IF(fabs(sum - sched->counter_sum) > 1e-9 * (1 + sum), "the sum of counters is wrong");
     FAIL_IF(known != sched->pairs.count || known != idle + live, "pairs are miscounted");
     FAIL_IF(queued + sched->preempted.count != sched->counts.waiting, "queues are miscounted");
+    return NULL;
+}
+
+static const char *check_budgets(const sched *sched) {
+    uint64_t pages = 0, held = 0;
+    for (uint32_t i = 0; i < sched->request_count; i++) {
+        const request *request = &sched->request[i];
+        bool begun = request->state == REQUEST_RUNNING || request->state == REQUEST_PREEMPTED;
+        pages += request->state == REQUEST_FREE ? 0 : request->pages;
+        FAIL_IF(begun && request->pages == 0, "a request runs outside its tenant's budget");
+        FAIL_IF(request->state == REQUEST_WAITING && request->pages > 0,
+                "a request that waits is counted in its tenant's budget");
+    }
+    for (uint32_t i = 0; i < sched->pair_count; i++) {
+        const pair *pair = &sched->pair[i];
+        if (pair->tenant == NONE)
+            continue;
+        const tenant *tenant = &sched->tenant[pair->tenant];
+        FAIL_IF(tenant->held_for != NONE &&
+                    sched->request[tenant->held_for].state != REQUEST_WAITING,
+                "a tenant is held for a request that does not wait");
+    }
+    for (uint32_t i = 0; i < sched->pair_count; i++) /* free ones have none */
+        held += sched->tenant[i].pages;
+    FAIL_IF(pages != held, "budgets of tenants are miscounted");
     return NULL;
 }
 
@@ -169,5 +197,7 @@ const char *sched_check(const sched *sched) {
         wrong = check_requests(sched);
     if (wrong == NULL)
         wrong = check_pairs(sched);
+    if (wrong == NULL)
+        wrong = check_budgets(sched);
     return wrong != NULL ? wrong : check_running(sched);
 }

@@ -178,6 +178,12 @@ static avo_status check_request(const sched *sched, const sched_request *given, 
             "%u prompt tokens and up to %u new ones exceed the %llu tokens that may wait",
             given->prompt_tokens, given->new_tokens_max,
             (unsigned long long)options->waiting_tokens_max);
+    if (given->tenant_pages_max > 0 && (tokens + page - 1) / page > given->tenant_pages_max)
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "%u prompt tokens and up to %u new ones do not fit the tenant's %llu KV "
+                           "tokens",
+                           given->prompt_tokens, given->new_tokens_max,
+                           (unsigned long long)given->tenant_pages_max * page);
     if (options->adapters_max > 0 && given->adapters > options->adapters_max)
         return status_fail(error, AVO_ERROR_LIMIT, "%u adapters, a step can have at most %u",
                            given->adapters, options->adapters_max);
@@ -306,6 +312,7 @@ void request_end(sched *sched, uint32_t index, sched_outcome outcome) {
         waiting_leave(sched, index);
     heap_remove(&sched->by_due, index);
     keys_remove(&sched->ids, request->given.id, 0);
+    budget_give(sched, index);
     fairness_leave(sched, request->pair);
     (*counter[outcome])++;
     request->state = REQUEST_FREE;

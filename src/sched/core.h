@@ -29,6 +29,9 @@
  * Rank of running and preempted ones: arrival + priority × ageing_ns, fixed for life. The first of
  * all is never preempted and so finishes, and everyone becomes the first: no livelock.
  *
+ * Budgets: the running requests of a tenant may be limited in the pages that they need together at
+ * their longest. A tenant whose next request does not fit waits, and others pass (budget.c).
+ *
  * Deadlines: a request is refused when the cost model says that its first token cannot come in
  * time even if everybody else stands back, and ended when a deadline has passed. After
  * REFUSALS_MAX such refusals without a step between them one is tried all the same: a model that is
@@ -159,12 +162,13 @@ step_cost *sched_cost_model(sched *sched, sched_side side);
 /* ---- Requests ---- */
 
 typedef struct sched_request {
-    uint64_t id;       /* unique, the caller's */
-    uint64_t tenant;   /* any number; 0: nobody in particular */
-    uint64_t adapter;  /* identifies the set of adapters; 0: none */
-    uint32_t adapters; /* how many adapters that is */
-    uint32_t priority; /* 0…SCHED_PRIORITIES − 1, 0 is served first */
-    float weight;      /* of the tenant, SCHED_WEIGHT_MIN to SCHED_WEIGHT_MAX */
+    uint64_t id;               /* unique, the caller's */
+    uint64_t tenant;           /* any number; 0: nobody in particular */
+    uint64_t adapter;          /* identifies the set of adapters; 0: none */
+    uint32_t adapters;         /* how many adapters that is */
+    uint32_t priority;         /* 0…SCHED_PRIORITIES − 1, 0 is served first */
+    float weight;              /* of the tenant, SCHED_WEIGHT_MIN to SCHED_WEIGHT_MAX */
+    uint64_t tenant_pages_max; /* that its running requests may need together; 0: no limit */
     uint32_t prompt_tokens;
     uint32_t new_tokens_max;
     uint64_t arrival_ns;
@@ -184,10 +188,10 @@ typedef enum sched_outcome {
 } sched_outcome;
 
 /* AVO_ERROR_FULL when the queue is: *retry_ns is the time after which it should have room.
- * AVO_ERROR_CONTEXT when it never fits, AVO_ERROR_DEADLINE when its deadline cannot be met,
- * AVO_ERROR_LIMIT when it has more adapters than a step takes or more tokens than may wait,
- * AVO_ERROR_ARGUMENT for an id that lives and for numbers out of range. A request that is not taken
- * has no end to be told of. */
+ * AVO_ERROR_CONTEXT when it never fits the pool or its tenant's budget, AVO_ERROR_DEADLINE when its
+ * deadline cannot be met, AVO_ERROR_LIMIT when it has more adapters than a step takes or more
+ * tokens than may wait, AVO_ERROR_ARGUMENT for an id that lives and for numbers out of range. A
+ * request that is not taken has no end to be told of. */
 AVO_MUST_USE avo_status sched_submit(sched *sched, const sched_request *request, uint64_t now_ns,
                                      uint64_t *retry_ns, avo_error *error);
 /* Takes effect with the next plan; false: no such request. */

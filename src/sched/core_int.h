@@ -42,6 +42,7 @@ typedef struct request {
     uint32_t computed; /* leading positions that are in memory */
     uint32_t seen;     /* positions that were computed or reused at least once */
     bool late;         /* a deadline passed while it was in flight: not in the heap of deadlines */
+    uint64_t pages;    /* of its tenant's budget; 0: it has not begun */
     uint32_t charged;  /* positions that its pair has paid for: the prompt when it begins, then row
                           by  row; nothing twice */
 } request;
@@ -52,6 +53,8 @@ typedef struct queue {
     uint32_t class_now; /* raised by ageing */
     uint64_t served_ns; /* when one of it was last begun, or when it was last empty */
     uint64_t raise_ns;  /* when it next rises; NEVER in class 0 */
+    bool parked;        /* its tenant is held: it is in no heap, but in the tenant's list */
+    uint32_t next_parked;
 } queue;
 
 typedef struct pair {
@@ -68,9 +71,12 @@ typedef struct pair {
 typedef struct tenant {
     uint64_t name;
     double weight;
-    uint32_t pairs;  /* known */
-    uint32_t active; /* of these, with requests */
-    uint32_t next;   /* among free ones */
+    uint32_t pairs;            /* known */
+    uint32_t active;           /* of these, with requests */
+    uint64_t pages_max, pages; /* that its running requests may need together (0: no limit), need */
+    uint32_t held_for;         /* the waiting request that the rest is not enough for; NONE */
+    uint32_t parked;           /* list of its queues that are in no heap meanwhile */
+    uint32_t next;             /* among free ones */
 } tenant;
 
 /* Running sequences of one adapter. Groups are listed in the order in which they were last served,
@@ -206,6 +212,9 @@ void queue_remove(sched *sched, uint32_t index, bool begun);
 /* Before and after the pair's counter changes. */
 void queue_moving(sched *sched, uint32_t pair);
 void queue_moved(sched *sched, uint32_t pair);
+uint32_t queue_number(const request *request);
+/* Its class by now, and when that changes next; it is in the heaps afterwards. */
+void queue_date(sched *sched, uint32_t number);
 void queue_raise(sched *sched); /* everybody whose time has come */
 /* The next to be admitted, waiting or preempted; NONE. */
 uint32_t queue_best(const sched *sched);
@@ -223,6 +232,19 @@ void deadline_expire(sched *sched); /* ends everybody whose time is over */
 /* Whether what the cost model says may refuse a request. */
 bool deadline_believed(const sched *sched);
 uint64_t deadline_retry_ns(const sched *sched, const sched_request *request);
+
+/* ---- budget.c ---- */
+
+/* Whether a request, the next one to begin, must wait for its tenant's budget; its queue is out of
+ * the way then. */
+bool budget_holds(sched *sched, uint32_t index);
+void budget_take(sched *sched, uint32_t index); /* a request begins for the first time */
+void budget_give(sched *sched, uint32_t index); /* one that has begun ends */
+/* A waiting request leaves its queue. */
+void budget_leave(sched *sched, uint32_t index);
+/* The tenant's budget may have become larger. */
+void budget_look(sched *sched, uint32_t tenant);
+void budget_unpark(sched *sched, uint32_t tenant);
 
 /* ---- running.c ---- */
 

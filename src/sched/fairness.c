@@ -68,7 +68,8 @@ static uint32_t tenant_of(sched *sched, uint64_t name) {
         return index;
     index = sched->tenant_free; /* there are as many as pairs */
     sched->tenant_free = sched->tenant[index].next;
-    sched->tenant[index] = (tenant){.name = name, .weight = 1, .next = NONE};
+    sched->tenant[index] =
+        (tenant){.name = name, .weight = 1, .next = NONE, .held_for = NONE, .parked = NONE};
     keys_add(&sched->tenants, name, 0, index);
     return index;
 }
@@ -90,7 +91,10 @@ uint32_t fairness_pair(sched *sched, const sched_request *given) {
         keys_add(&sched->pairs, given->tenant, given->adapter, index);
         idle_append(sched, index);
     }
-    sched->tenant[sched->pair[index].tenant].weight = given->weight;
+    tenant *owner = &sched->tenant[sched->pair[index].tenant];
+    owner->weight = given->weight;
+    owner->pages_max = given->tenant_pages_max;
+    budget_look(sched, sched->pair[index].tenant);
     return index;
 }
 

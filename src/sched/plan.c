@@ -253,6 +253,8 @@ static void plan_admission(sched *sched, planning *planning) {
         if (index == NONE)
             return;
         request *request = &sched->request[index];
+        if (budget_holds(sched, index))
+            continue;
         planning->wanted = true;
         bool may = planning->side == SCHED_PREFILL ? may_join(sched, planning, request)
                                                    : may_begin(sched, planning, request);

@@ -2,7 +2,7 @@
  * its requests have waited that long: else the one who sends most would be served first. */
 #include "sched/core_int.h"
 
-static uint32_t queue_number(const request *request) {
+uint32_t queue_number(const request *request) {
     return request->pair * SCHED_PRIORITIES + request->given.priority;
 }
 
@@ -35,8 +35,7 @@ uint32_t class_of(const sched *sched, uint64_t rank_ns) {
     return class < SCHED_PRIORITIES ? (uint32_t) class : SCHED_PRIORITIES - 1;
 }
 
-/* Its class by now, and when that changes next. */
-static void queue_date(sched *sched, uint32_t number) {
+void queue_date(sched *sched, uint32_t number) {
     queue *queue = queue_at(sched, number);
     uint32_t class = number % SCHED_PRIORITIES;
     uint64_t ageing = sched->options.ageing_ns;
@@ -92,6 +91,7 @@ void queue_remove(sched *sched, uint32_t index, bool begun) {
     pair *pair = &sched->pair[request->pair];
     uint32_t number = queue_number(request);
     queue *queue = queue_at(sched, number);
+    budget_leave(sched, index);
     if (request->previous != NONE)
         sched->request[request->previous].next = request->next;
     else
@@ -119,14 +119,17 @@ void queue_remove(sched *sched, uint32_t index, bool begun) {
 /* A heap can be put right after one number has changed, not after several. */
 void queue_moving(sched *sched, uint32_t index) {
     uint32_t rest = sched->pair[index].classes;
-    for (rest &= rest - 1; rest != 0; rest &= rest - 1)
+    for (rest &= rest - 1; rest != 0; rest &= rest - 1) /* parked ones are in none */
         heap_remove(&sched->by_precedence,
                     index * SCHED_PRIORITIES + (uint32_t)__builtin_ctz(rest));
 }
 
 void queue_moved(sched *sched, uint32_t index) {
-    for (uint32_t rest = sched->pair[index].classes; rest != 0; rest &= rest - 1)
-        heap_put(&sched->by_precedence, index * SCHED_PRIORITIES + (uint32_t)__builtin_ctz(rest));
+    for (uint32_t rest = sched->pair[index].classes; rest != 0; rest &= rest - 1) {
+        uint32_t class = (uint32_t)__builtin_ctz(rest);
+        if (!sched->pair[index].queue[class].parked)
+            heap_put(&sched->by_precedence, index * SCHED_PRIORITIES + class);
+    }
 }
 
 /* Those that were preempted go before others of their class: their tokens are half paid for. */

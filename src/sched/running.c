@@ -137,6 +137,7 @@ bool running_admit(sched *sched, uint32_t index) {
     sched->blocked_number = NEVER;
     if (request->state == REQUEST_WAITING) {
         queue_remove(sched, index, true);
+        budget_take(sched, index);
         sched_pace_begin(&sched->pace, sched->now_ns, request_tokens(request),
                          sched->counts.waiting > 0);
     } else {

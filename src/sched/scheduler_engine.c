@@ -47,6 +47,7 @@ static void take_request(avo_scheduler *s, request *request) {
                             .adapters = (uint32_t)request->use_count,
                             .priority = given->priority,
                             .weight = given->tenant_weight > 0.0f ? given->tenant_weight : 1.0f,
+                            .tenant_pages_max = request_budget(request),
                             .prompt_tokens = request->prompt_tokens,
                             .new_tokens_max = request->capacity - request->prompt_tokens,
                             .arrival_ns = request->submitted_ns,

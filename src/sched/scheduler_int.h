@@ -283,6 +283,8 @@ void request_expire(request *request);
  */
 uint64_t request_first_deadline_ns(const request *request);
 uint64_t request_deadline_ns(const request *request);
+/* Pages that its tenant's running requests may need together; 0: no limit. */
+uint64_t request_budget(const request *request);
 /* The earlier of both; 0: none. */
 uint64_t request_due_ns(const request *request);
 bool request_late(const request *request);

@@ -35,6 +35,20 @@ static avo_status allocate_answer(request *request, avo_error *error) {
     return request_allocate_scores(request, error);
 }
 
+uint64_t request_budget(const request *request) {
+    uint64_t tokens = request->given.tenant_kv_tokens;
+    return tokens / KV_PAGE_TOKENS + (tokens % KV_PAGE_TOKENS > 0);
+}
+
+/* An answer without a length of its own goes as far as its tenant's budget lets it. */
+static void limit_answer(request *request) {
+    uint64_t budget = request_budget(request), tokens = budget * KV_PAGE_TOKENS;
+    if (budget == 0 || request->given.max_new_tokens > 0 || budget > UINT32_MAX / KV_PAGE_TOKENS)
+        return;
+    if (tokens < request->scheduler->context && tokens > request->prompt_tokens)
+        request->given.max_new_tokens = (uint32_t)tokens - request->prompt_tokens;
+}
+
 /* As many tokens as avo_generate would draw at most: the last one need not be computed. */
 static avo_status take_tokens(request *request, const int32_t *tokens, size_t count,
                               avo_error *error) {
@@ -43,6 +57,7 @@ static avo_status take_tokens(request *request, const int32_t *tokens, size_t co
         return status_fail(error, AVO_ERROR_ARGUMENT, "the prompt is empty");
     AVO_TRY(request_check_length(s, count, request->given.no_answer, error));
     request->prompt_tokens = (uint32_t)count;
+    limit_answer(request);
     uint32_t most = s->context - request->prompt_tokens + 1;
     uint32_t wanted = request->given.max_new_tokens;
     request->capacity = request->prompt_tokens;

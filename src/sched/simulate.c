@@ -58,6 +58,7 @@ static void user_submit(simulation *s, uint32_t index, uint64_t time) {
         .adapters = item->adapters,
         .priority = item->priority,
         .weight = item->weight,
+        .tenant_pages_max = item->budget,
         .prompt_tokens = item->prompt_tokens,
         .new_tokens_max = item->new_tokens_max,
         .arrival_ns = item->arrival_ns,

@@ -28,6 +28,7 @@ typedef struct simulate_item {
     uint32_t adapters; /* that `adapter` stands for */
     uint32_t priority;
     float weight;
+    uint32_t budget; /* pages that its tenant's running requests may need together; 0: no limit */
     uint32_t prompt_tokens;
     uint32_t prefix_group, prefix_tokens; /* leading tokens of the prompt shared by a group */
     uint32_t new_tokens_max;

@@ -19,7 +19,8 @@ bool checks_open(simulation *s) {
     keys pairs, tenants;
     if (!keys_init(&pairs, &s->arena, s->count) || !keys_init(&tenants, &s->arena, s->count) ||
         (s->pairs = arena_take_array(&s->arena, s->count, sizeof(shares))) == NULL ||
-        (s->tenant_pairs = arena_take_array(&s->arena, s->count, sizeof(uint32_t))) == NULL)
+        (s->tenant_pairs = arena_take_array(&s->arena, s->count, sizeof(uint32_t))) == NULL ||
+        (s->tenant_pages = arena_take_array(&s->arena, s->count, sizeof(uint64_t))) == NULL)
         return false;
     for (uint32_t i = 0; i < s->count; i++) {
         const simulate_item *item = &s->items[i];
@@ -53,6 +54,10 @@ bool checks_open(simulation *s) {
 }
 
 /* ---- Who waits ---- */
+
+static uint64_t pages_needed(const simulate_item *item) {
+    return kv_pages_for((uint64_t)item->prompt_tokens + item->new_tokens_max);
+}
 
 void check_submitted(simulation *s, uint32_t index) {
     const simulate_item *item = &s->items[index];
@@ -91,8 +96,10 @@ void check_over(simulation *s, uint32_t index) {
         return;
     if (user->state == USER_WAITING && !user->cancelled)
         check_stops_waiting(s, index, false);
-    if (user->begun)
+    if (user->begun) {
         pair->promised -= s->items[index].new_tokens_max;
+        s->tenant_pages[pair->tenant] -= pages_needed(&s->items[index]);
+    }
     if (--pair->live == 0)
         s->tenant_pairs[pair->tenant]--;
 }
@@ -159,7 +166,8 @@ void check_not_taken(simulation *s, uint32_t index, avo_status status) {
     uint64_t tokens = (uint64_t)item->prompt_tokens + item->new_tokens_max;
     bool right = false;
     if (status == AVO_ERROR_CONTEXT)
-        right = tokens > options->context_max || kv_pages_for(tokens) > options->pages;
+        right = tokens > options->context_max || kv_pages_for(tokens) > options->pages ||
+                (item->budget > 0 && kv_pages_for(tokens) > item->budget);
     else if (status == AVO_ERROR_LIMIT)
         right = tokens > options->waiting_tokens_max ||
                 (options->adapters_max > 0 && item->adapters > options->adapters_max);
@@ -235,6 +243,28 @@ void check_victim(simulation *s, uint32_t index) {
     }
 }
 
+/* Something of the tenant waits for which the rest of its budget is too small: all of it may be
+ * passed. */
+static bool is_held(const simulation *s, uint32_t tenant) {
+    for (uint32_t i = 0; i < s->count; i++) {
+        const simulate_item *item = &s->items[i];
+        if (item->budget > 0 && s->users[i].state == USER_WAITING && !s->users[i].cancelled &&
+            s->pairs[s->users[i].pair].tenant == tenant && s->tenant_pages[tenant] > 0 &&
+            s->tenant_pages[tenant] + pages_needed(item) > item->budget)
+            return true;
+    }
+    return false;
+}
+
+static void check_budget(simulation *s, uint32_t index) {
+    const simulate_item *item = &s->items[index];
+    uint64_t *used = &s->tenant_pages[s->pairs[s->users[index].pair].tenant];
+    if (item->budget > 0 && *used > 0 && *used + pages_needed(item) > item->budget)
+        wrong(s, "request %u of %llu pages begins where %llu of %u are taken", index,
+              (unsigned long long)pages_needed(item), (unsigned long long)*used, item->budget);
+    *used += pages_needed(item);
+}
+
 /* Nobody of a better class is passed, nobody who was preempted before and is older. */
 static void check_precedence(simulation *s, uint32_t index) {
     const user *user = &s->users[index];
@@ -243,7 +273,8 @@ static void check_precedence(simulation *s, uint32_t index) {
                         : class_of_queue(s, &s->pairs[user->pair], s->items[index].priority);
     for (uint32_t p = 0; p < s->pair_count; p++)
         for (uint32_t c = 0; c < CLASSES && s->pairs[p].waiting > 0; c++)
-            if (s->pairs[p].queue[c] > 0 && class_of_queue(s, &s->pairs[p], c) < own)
+            if (s->pairs[p].queue[c] > 0 && class_of_queue(s, &s->pairs[p], c) < own &&
+                !is_held(s, s->pairs[p].tenant))
                 wrong(s, "request %u of class %u passes one of class %u", index, own,
                       class_of_queue(s, &s->pairs[p], c));
     for (uint32_t i = 0; i < s->count && s->preempted > 0; i++) {
@@ -275,6 +306,7 @@ static void begin_kept(simulation *s, const attempt *attempt) {
     if (!user->begun) {
         user->begun = true;
         pair->promised += s->items[index].new_tokens_max;
+        check_budget(s, index);
         s->outcomes[index].begin_ns = s->now;
     }
     user->state = USER_RUNNING;

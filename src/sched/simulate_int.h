@@ -115,6 +115,7 @@ typedef struct simulation {
     shares *pairs; /* [pair_count] */
     uint32_t pair_count;
     uint32_t *tenant_pairs; /* [tenants] pairs with work */
+    uint64_t *tenant_pages; /* [tenants] that requests which have begun may need together */
     double *low, *high;     /* [pair_count²] of the difference of services; NaN: not both wait */
     double share_bound;     /* the most that anybody could have been ahead */
     uint32_t prefill_pause; /* steps in a row without rows of prompts */

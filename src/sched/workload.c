@@ -37,6 +37,7 @@ typedef struct seed_shape {
     double burst;  /* probability that the next comes at once */
     uint32_t tenants, adapters, groups;
     uint32_t prompt_max, answer_max;
+    uint32_t budgets[8]; /* of tenants */
     double deadlines, cancels, failures, scored, no_answer;
     double step_ns;
 } seed_shape;
@@ -119,6 +120,8 @@ static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *sha
         uint32_t one = context / KV_PAGE_TOKENS + 1;
         options->sched.pages = between(dice, one, 2 * one);
     }
+    for (uint32_t i = 0; i < shape->tenants && !options->fair; i++)
+        shape->budgets[i] = chance(dice, 0.3) ? between(dice, 1, 3 * context / KV_PAGE_TOKENS) : 0;
     shape->deadlines = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->cancels = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->failures = chance(dice, 0.2) ? 0.1 : 0;
@@ -159,6 +162,7 @@ static void seed_item(dice *dice, const simulate_options *options, const seed_sh
     uint32_t adapters_max = options->sched.adapters_max;
     item->tenant = skewed(dice, shape->tenants);
     item->weight = options->fair ? (float)(1 + item->tenant % 3) : 1.0f;
+    item->budget = shape->budgets[item->tenant];
     item->adapter = shape->adapters == 0 ? 0 : skewed(dice, shape->adapters + 1);
     item->adapters = item->adapter == 0 ? 0 : item->adapter % 5 == 4 && adapters_max != 1 ? 2 : 1;
     item->priority = options->fair ? 0 : chance(dice, 0.5) ? 8 : between(dice, 0, 15);

@@ -1,4 +1,4 @@
-/* The file of keys, their digests, and what each of them has used. */
+/* The file of keys, their digests, limits and rights. */
 #include "server/keys.h"
 
 #include "base/arena.h"
@@ -13,33 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_BYTES_MIN   8
-#define FILE_BYTES_MAX  ((size_t)8 << 20)
-#define QUOTA_SECONDS   86400.0
-#define PRIORITY_WORST  15
-#define PRIORITY_NORMAL 8
-
-/* What a key of this name has used; shared by readings of the file. */
-typedef struct key_meter {
-    atomic_uint references;
-    pthread_mutex_t lock;
-    double allowance; /* requests that may come at once */
-    uint64_t refilled_ns;
-    uint64_t window_ns; /* when the quota's window began; 0: not yet */
-    uint64_t tokens;    /* used in it */
-} key_meter;
+#define KEY_BYTES_MIN    8
+#define FILE_BYTES_MAX   ((size_t)8 << 20)
+#define QUOTA_SECONDS    86400.0
+#define PRIORITY_WORST   15
+#define PRIORITY_NORMAL  8
+#define WEIGHT_MIN       1e-3 /* as the scheduler has it */
+#define WEIGHT_MAX       1e9
+#define OWN_ADAPTERS_MAX 4096
 
 struct server_key {
     const char *name;
     uint8_t digest[SHA256_DIGEST_LENGTH];
-    double requests_per_minute; /* 0: no limit */
-    uint64_t token_quota;       /* 0: no limit */
-    double quota_seconds;
+    ledger_limits limits;
+    uint64_t kv_tokens; /* 0: no limit */
+    float weight;
     const char **adapters; /* NULL: all */
     size_t adapter_count;
+    uint32_t own_adapters;
     uint32_t priority;
-    bool admin;
-    key_meter *meter;
+    bool admin, metrics;
+    ledger_account *account;
 };
 
 struct server_keys {
@@ -48,78 +42,6 @@ struct server_keys {
     server_key *keys;
     size_t count;
 };
-
-/* ---- Meters ---- */
-
-static key_meter *meter_open(void) {
-    key_meter *meter = calloc(1, sizeof(*meter));
-    if (meter == NULL)
-        return NULL;
-    atomic_init(&meter->references, 1);
-    pthread_mutex_init(&meter->lock, NULL);
-    meter->allowance = -1.0; /* full at the first request */
-    return meter;
-}
-
-static void meter_release(key_meter *meter) {
-    if (meter == NULL || atomic_fetch_sub(&meter->references, 1) != 1)
-        return;
-    pthread_mutex_destroy(&meter->lock);
-    free(meter);
-}
-
-/* A minute's worth may come at once; after that as fast as the rate. */
-static bool admit_rate(const server_key *key, uint64_t now_ns, double *retry_seconds) {
-    key_meter *meter = key->meter;
-    double most = key->requests_per_minute, rate = most / 60.0;
-    if (most <= 0.0)
-        return true;
-    if (meter->allowance < 0.0)
-        meter->allowance = most;
-    else if (now_ns > meter->refilled_ns)
-        meter->allowance += (double)(now_ns - meter->refilled_ns) * 1e-9 * rate;
-    meter->refilled_ns = now_ns;
-    meter->allowance = meter->allowance > most ? most : meter->allowance;
-    if (meter->allowance < 1.0) {
-        *retry_seconds = (1.0 - meter->allowance) / rate;
-        return false;
-    }
-    meter->allowance -= 1.0;
-    return true;
-}
-
-static void turn_window(const server_key *key, uint64_t now_ns) {
-    key_meter *meter = key->meter;
-    if (meter->window_ns == 0 || (double)(now_ns - meter->window_ns) * 1e-9 >= key->quota_seconds) {
-        meter->window_ns = now_ns;
-        meter->tokens = 0;
-    }
-}
-
-bool server_key_admit(const server_key *key, uint64_t now_ns, double *retry_seconds,
-                      const char **what) {
-    key_meter *meter = key->meter;
-    pthread_mutex_lock(&meter->lock);
-    bool admitted = true;
-    turn_window(key, now_ns);
-    if (key->token_quota > 0 && meter->tokens >= key->token_quota) {
-        *what = "this key has used its token quota";
-        *retry_seconds = key->quota_seconds - (double)(now_ns - meter->window_ns) * 1e-9;
-        admitted = false;
-    } else if (!admit_rate(key, now_ns, retry_seconds)) {
-        *what = "this key exceeds its request rate";
-        admitted = false;
-    }
-    pthread_mutex_unlock(&meter->lock);
-    return admitted;
-}
-
-void server_key_charge(const server_key *key, uint64_t now_ns, uint64_t tokens) {
-    pthread_mutex_lock(&key->meter->lock);
-    turn_window(key, now_ns);
-    key->meter->tokens += tokens;
-    pthread_mutex_unlock(&key->meter->lock);
-}
 
 /* ---- Reading ---- */
 
@@ -140,9 +62,11 @@ static bool read_hexadecimal(text_view text, uint8_t *bytes, size_t count) {
 }
 
 static avo_status check_names(const json_value *object, avo_error *error) {
-    static const char *const known[] = {"name",     "key",         "sha256",
-                                        "adapters", "priority",    "requests_per_minute",
-                                        "admin",    "token_quota", "quota_seconds"};
+    static const char *const known[] = {"name",         "key",         "sha256",
+                                        "adapters",     "priority",    "requests_per_minute",
+                                        "admin",        "token_quota", "quota_seconds",
+                                        "own_adapters", "kv_tokens",   "concurrent_requests",
+                                        "weight",       "metrics"};
     for (size_t i = 0; i < object->object.count; i++) {
         bool found = false;
         char shown[JSON_SHOWN_KEY_MAX];
@@ -152,7 +76,8 @@ static avo_status check_names(const json_value *object, avo_error *error) {
             return status_fail(
                 error, AVO_ERROR_FORMAT,
                 "line %u: unknown field \"%s\"; known: name, key, sha256, requests_per_minute, "
-                "token_quota, quota_seconds, adapters, priority, admin",
+                "token_quota, quota_seconds, concurrent_requests, kv_tokens, weight, adapters, "
+                "own_adapters, priority, metrics, admin",
                 object->object.members[i].value.line,
                 json_shown_key(object->object.members[i].key, shown));
     }
@@ -203,20 +128,42 @@ static avo_status read_adapters(server_keys *keys, const json_value *object, ser
     return AVO_OK;
 }
 
-static avo_status read_numbers(const json_value *object, server_key *key, avo_error *error) {
-    int64_t quota = 0, priority = PRIORITY_NORMAL;
-    key->quota_seconds = QUOTA_SECONDS;
-    AVO_TRY(
-        json_get_number(object, "requests_per_minute", 0.0, 1e9, &key->requests_per_minute, error));
+static avo_status read_limits(const json_value *object, server_key *key, avo_error *error) {
+    ledger_limits *limits = &key->limits;
+    int64_t quota = 0, concurrent = 0, tokens = 0;
+    limits->quota_seconds = QUOTA_SECONDS;
+    AVO_TRY(json_get_number(object, "requests_per_minute", 0.0, 1e9, &limits->requests_per_minute,
+                            error));
     AVO_TRY(json_get_integer(object, "token_quota", 0, INT64_MAX, &quota, error));
-    AVO_TRY(json_get_number(object, "quota_seconds", 1.0, 1e9, &key->quota_seconds, error));
-    AVO_TRY(json_get_integer(object, "priority", 0, PRIORITY_WORST, &priority, error));
-    AVO_TRY(json_get_boolean(object, "admin", &key->admin, error));
-    if (key->requests_per_minute > 0.0 && key->requests_per_minute < 1.0)
-        key->requests_per_minute = 1.0;
-    key->token_quota = (uint64_t)quota;
-    key->priority = (uint32_t)priority;
+    AVO_TRY(json_get_number(object, "quota_seconds", 1.0, 1e9, &limits->quota_seconds, error));
+    AVO_TRY(json_get_integer(object, "concurrent_requests", 0, 1000000, &concurrent, error));
+    AVO_TRY(json_get_integer(object, "kv_tokens", 0, INT64_MAX, &tokens, error));
+    if (limits->requests_per_minute > 0.0 && limits->requests_per_minute < 1.0)
+        limits->requests_per_minute = 1.0;
+    limits->token_quota = (uint64_t)quota;
+    limits->concurrent_max = (uint32_t)concurrent;
+    key->kv_tokens = (uint64_t)tokens;
     return AVO_OK;
+}
+
+static avo_status read_rights(const json_value *object, server_key *key, avo_error *error) {
+    int64_t own = 0, priority = PRIORITY_NORMAL;
+    double weight = 1.0;
+    AVO_TRY(json_get_integer(object, "priority", 0, PRIORITY_WORST, &priority, error));
+    AVO_TRY(json_get_number(object, "weight", WEIGHT_MIN, WEIGHT_MAX, &weight, error));
+    AVO_TRY(json_get_integer(object, "own_adapters", 0, OWN_ADAPTERS_MAX, &own, error));
+    AVO_TRY(json_get_boolean(object, "metrics", &key->metrics, error));
+    AVO_TRY(json_get_boolean(object, "admin", &key->admin, error));
+    key->priority = (uint32_t)priority;
+    key->weight = (float)weight;
+    key->own_adapters = (uint32_t)own;
+    return AVO_OK;
+}
+
+/* Its name becomes part of its adapters' names and the name of their folder. */
+static bool may_own(const char *name) {
+    size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
+    return name[good] == '\0' && name[0] != '.' && strstr(name, "..") == NULL;
 }
 
 /* It goes into logs and reports. */
@@ -227,7 +174,7 @@ static bool is_name(text_view name) {
     return name.size > 0 && name.size <= KEY_NAME_MAX;
 }
 
-static avo_status read_key(server_keys *keys, const json_value *object, server_keys *before,
+static avo_status read_key(server_keys *keys, const json_value *object, ledger *ledger,
                            avo_error *error) {
     server_key *key = &keys->keys[keys->count];
     text_view name = {NULL, 0};
@@ -245,7 +192,13 @@ static avo_status read_key(server_keys *keys, const json_value *object, server_k
     if (key->name == NULL)
         return status_no_memory(error, "keys", name.size);
     AVO_TRY(read_secret(object, key, error));
-    AVO_TRY(read_numbers(object, key, error));
+    AVO_TRY(read_limits(object, key, error));
+    AVO_TRY(read_rights(object, key, error));
+    if (key->own_adapters > 0 && !may_own(key->name))
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "line %u: \"%s\" has own_adapters, so its name must be of letters, "
+                           "digits and -_. only",
+                           object->line, key->name);
     AVO_TRY(read_adapters(keys, object, key, error));
     for (size_t i = 0; i < keys->count; i++)
         if (strcmp(keys->keys[i].name, key->name) == 0 ||
@@ -253,21 +206,17 @@ static avo_status read_key(server_keys *keys, const json_value *object, server_k
             return status_fail(error, AVO_ERROR_FORMAT,
                                "line %u: \"%s\" has the same name or key as \"%s\"", object->line,
                                key->name, keys->keys[i].name);
-    for (size_t i = 0; before != NULL && i < before->count; i++)
-        if (strcmp(before->keys[i].name, key->name) == 0) {
-            key->meter = before->keys[i].meter;
-            atomic_fetch_add(&key->meter->references, 1);
-        }
-    if (key->meter == NULL)
-        key->meter = meter_open();
-    if (key->meter == NULL)
-        return status_no_memory(error, "keys", sizeof(*key->meter));
+    key->account = ledger_account_of(ledger, name);
+    if (key->account == NULL)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "line %u: no account for \"%s\": the server knows %d names of keys "
+                           "already, those of earlier files among them",
+                           object->line, key->name, LEDGER_ACCOUNTS_MAX);
     keys->count++;
     return AVO_OK;
 }
 
-static avo_status read_list(server_keys *keys, text_view text, server_keys *before,
-                            avo_error *error) {
+static avo_status read_list(server_keys *keys, text_view text, ledger *ledger, avo_error *error) {
     arena tree;
     json_value root;
     arena_init(&tree, NULL, FILE_BYTES_MAX * 8);
@@ -285,13 +234,12 @@ static avo_status read_list(server_keys *keys, text_view text, server_keys *befo
             status = status_no_memory(error, "keys", list->array.count * sizeof(*keys->keys));
     }
     for (size_t i = 0; status == AVO_OK && i < list->array.count; i++)
-        status = read_key(keys, &list->array.items[i], before, error);
+        status = read_key(keys, &list->array.items[i], ledger, error);
     arena_free(&tree);
     return status;
 }
 
-avo_status server_keys_read(const char *path, server_keys *before, server_keys **out,
-                            avo_error *error) {
+avo_status server_keys_read(const char *path, ledger *ledger, server_keys **out, avo_error *error) {
     file_map map = {0};
     AVO_TRY(file_map_open(path, &map, error));
     server_keys *keys = calloc(1, sizeof(*keys));
@@ -305,15 +253,24 @@ avo_status server_keys_read(const char *path, server_keys *before, server_keys *
         map.bytes.size > FILE_BYTES_MAX
             ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, must have at most %zu",
                           map.bytes.size, FILE_BYTES_MAX)
-            : read_list(keys, (text_view){(const char *)map.bytes.data, map.bytes.size}, before,
+            : read_list(keys, (text_view){(const char *)map.bytes.data, map.bytes.size}, ledger,
                         error);
     file_map_close(&map);
     if (status != AVO_OK) {
         server_keys_release(keys);
         return status_prefix(error, status, "%s", path);
     }
+    for (size_t i = 0; i < keys->count; i++)
+        ledger_label(keys->keys[i].account);
+    keys->keys[0].metrics |= keys->count == 1; /* there is nobody else to be told of */
     *out = keys;
     return AVO_OK;
+}
+
+void server_keys_share_out(server_keys *keys, uint32_t concurrent_max) {
+    for (size_t i = 0; i < keys->count && keys->count > 1; i++)
+        if (keys->keys[i].limits.concurrent_max == 0)
+            keys->keys[i].limits.concurrent_max = concurrent_max;
 }
 
 server_keys *server_keys_share(server_keys *keys) {
@@ -324,8 +281,6 @@ server_keys *server_keys_share(server_keys *keys) {
 void server_keys_release(server_keys *keys) {
     if (keys == NULL || atomic_fetch_sub(&keys->references, 1) != 1)
         return;
-    for (size_t i = 0; i < keys->count; i++)
-        meter_release(keys->keys[i].meter);
     arena_free(&keys->arena);
     free(keys);
 }
@@ -345,12 +300,117 @@ const server_key *server_keys_find(const server_keys *keys, text_view key) {
     return found;
 }
 
+size_t server_keys_count(const server_keys *keys) {
+    return keys->count;
+}
+
+const server_key *server_keys_at(const server_keys *keys, size_t index) {
+    return &keys->keys[index];
+}
+
+const server_key *server_keys_named(const server_keys *keys, const char *name) {
+    for (size_t i = 0; i < keys->count; i++)
+        if (strcmp(keys->keys[i].name, name) == 0)
+            return &keys->keys[i];
+    return NULL;
+}
+
+static bool same_adapters(const server_key *a, const server_key *b) {
+    if ((a->adapters == NULL) != (b->adapters == NULL) || a->adapter_count != b->adapter_count)
+        return false;
+    for (size_t i = 0; i < a->adapter_count; i++)
+        if (strcmp(a->adapters[i], b->adapters[i]) != 0)
+            return false;
+    return true;
+}
+
+static bool same_key(const server_key *a, const server_key *b) {
+    const ledger_limits *l = &a->limits, *m = &b->limits;
+    return memcmp(a->digest, b->digest, sizeof(a->digest)) == 0 &&
+           l->requests_per_minute == m->requests_per_minute && l->token_quota == m->token_quota &&
+           l->quota_seconds == m->quota_seconds && l->concurrent_max == m->concurrent_max &&
+           a->kv_tokens == b->kv_tokens && a->weight == b->weight &&
+           a->own_adapters == b->own_adapters && a->priority == b->priority &&
+           a->admin == b->admin && a->metrics == b->metrics && same_adapters(a, b);
+}
+
+void server_keys_compare(const server_keys *before, const server_keys *after, server_keys_see see,
+                         void *context) {
+    for (size_t i = 0; i < before->count; i++)
+        if (server_keys_named(after, before->keys[i].name) == NULL)
+            see(context, "removed", before->keys[i].name);
+    for (size_t i = 0; i < after->count; i++) {
+        const server_key *old = server_keys_named(before, after->keys[i].name);
+        if (old == NULL || !same_key(old, &after->keys[i]))
+            see(context, old == NULL ? "added" : "changed", after->keys[i].name);
+    }
+}
+
+/* ---- Counting ---- */
+
+bool server_key_admit(const server_key *key, const ledger_time *now, ledger_verdict *verdict) {
+    return ledger_enter(key->account, &key->limits, now, verdict);
+}
+
+void server_key_leave(const server_key *key) {
+    ledger_leave(key->account);
+}
+
+const char *server_key_refusal(ledger_refusal refusal) {
+    switch (refusal) {
+    case LEDGER_QUOTA:
+        return "this key has used its token quota";
+    case LEDGER_CONCURRENT:
+        return "this key has too many requests at once";
+    default:
+        return "this key exceeds its request rate";
+    }
+}
+
+bool server_key_has_tokens(const server_key *key, const ledger_time *now, double *retry_seconds) {
+    return ledger_has_tokens(key->account, &key->limits, now, retry_seconds);
+}
+
+void server_key_charge(const server_key *key, const ledger_time *now, const ledger_totals *usage) {
+    ledger_charge(key->account, &key->limits, now, usage);
+}
+
+const ledger_limits *server_key_limits(const server_key *key) {
+    return &key->limits;
+}
+
+ledger_account *server_key_account(const server_key *key) {
+    return key->account;
+}
+
+/* ---- Rights ---- */
+
 const char *server_key_name(const server_key *key) {
     return key == NULL ? "" : key->name;
 }
 
+bool server_key_owns(const server_key *key, const char *adapter) {
+    size_t name = key == NULL ? 0 : strlen(key->name);
+    return name > 0 && strncmp(adapter, key->name, name) == 0 && adapter[name] == ':' &&
+           strchr(key->name, ':') == NULL;
+}
+
+const char *server_key_adapter(const server_key *key, const char *asked,
+                               bool (*known)(const void *context, const char *name),
+                               const void *context, char own[static KEY_ADAPTER_MAX]) {
+    if (key == NULL || strchr(asked, ':') != NULL)
+        return asked;
+    int size = snprintf(own, KEY_ADAPTER_MAX, "%s:%s", key->name, asked);
+    bool whole = size > 0 && size < KEY_ADAPTER_MAX;
+    return whole && server_key_owns(key, own) && known(context, own) ? own : asked;
+}
+
 bool server_key_allows_adapter(const server_key *key, const char *adapter) {
-    if (key == NULL || key->adapters == NULL)
+    if (key == NULL)
+        return true;
+    if (adapter != NULL && strchr(adapter, ':') != NULL)
+        return key->admin || server_key_owns(key, adapter);
+    if (key->adapters == NULL)
         return true;
     for (size_t i = 0; i < key->adapter_count; i++)
         if (strcmp(key->adapters[i], adapter == NULL ? "base" : adapter) == 0)
@@ -362,6 +422,22 @@ uint32_t server_key_priority(const server_key *key) {
     return key == NULL ? PRIORITY_NORMAL : key->priority;
 }
 
+float server_key_weight(const server_key *key) {
+    return key == NULL ? 0.0f : key->weight;
+}
+
+uint64_t server_key_kv_tokens(const server_key *key) {
+    return key == NULL ? 0 : key->kv_tokens;
+}
+
+uint32_t server_key_own_adapters(const server_key *key) {
+    return key == NULL ? 0 : key->own_adapters;
+}
+
 bool server_key_is_admin(const server_key *key) {
     return key != NULL && key->admin;
+}
+
+bool server_key_sees_metrics(const server_key *key) {
+    return key == NULL || key->admin || key->metrics;
 }

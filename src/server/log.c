@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct access_log {
@@ -45,6 +46,16 @@ static void open_anew(access_log *log) {
         return;
     close(log->descriptor);
     log->descriptor = fresh;
+}
+
+void log_time(char text[static LOG_TIME_BYTES]) {
+    struct timespec now;
+    struct tm parts;
+    char seconds[40];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(text, LOG_TIME_BYTES, "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
 }
 
 static avo_status write_dropped(uint64_t lines, buffer *out) {

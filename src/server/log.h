@@ -16,6 +16,9 @@ AVO_MUST_USE avo_status log_open(const char *path, access_log **out, avo_error *
 void log_close(access_log *log);
 /* A whole line with its newline; copied. */
 void log_write(access_log *log, text_view line);
+/* Now, as "2026-11-19T20:00:00.000Z". */
+#define LOG_TIME_BYTES 64
+void log_time(char text[static LOG_TIME_BYTES]);
 /* Before the next line the file is opened anew (its name now means another file). */
 void log_reopen(access_log *log);
 

@@ -61,6 +61,10 @@ static avo_status allow_all(int ruleset, const sandbox_options *options, uint64_
         AVO_TRY(allow(ruleset, options->read[i], RIGHTS_READ & handled, error));
     for (size_t i = 0; i < options->write_count; i++)
         AVO_TRY(allow(ruleset, options->write[i], RIGHTS_WRITE & handled, error));
+    if (options->connect_port != 0 && landlock_abi() >= 4 &&
+        landlock_allow_connect(ruleset, options->connect_port) != 0)
+        return status_fail(error, AVO_ERROR_IO, "sandbox: port %u: %s", options->connect_port,
+                           strerror(errno));
     return AVO_OK;
 }
 

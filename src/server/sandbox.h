@@ -21,6 +21,7 @@ typedef struct sandbox_options {
     const char *write[SANDBOX_PATHS_MAX]; /* read, written, made and renamed in */
     size_t write_count;
     bool performance_counters; /* perf_event_open may be called later */
+    uint16_t connect_port;     /* TCP connections may go out to this port; 0: none */
 } sandbox_options;
 
 /* Adds a path, which must live as long as the options. False: no room. A rule is for what the path

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -76,6 +77,17 @@ static int allow_threads(scmp_filter_ctx filter) {
     return fault;
 }
 
+/* TCP sockets and no others; Landlock says to which port. */
+static int allow_connecting(scmp_filter_ctx filter) {
+    static const unsigned families[] = {AF_INET, AF_INET6};
+    int fault = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(connect), 0);
+    for (size_t i = 0; i < 2 && fault == 0; i++)
+        fault = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
+                                 SCMP_A0(SCMP_CMP_EQ, families[i]),
+                                 SCMP_A1(SCMP_CMP_MASKED_EQ, 0xF, SOCK_STREAM));
+    return fault;
+}
+
 static int fill(scmp_filter_ctx filter, const sandbox_options *options) {
     /* All threads that run already, too. */
     int fault = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
@@ -87,6 +99,8 @@ static int fill(scmp_filter_ctx filter, const sandbox_options *options) {
         fault = allow_threads(filter);
     if (fault == 0 && options->performance_counters)
         fault = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(perf_event_open), 0);
+    if (fault == 0 && options->connect_port != 0)
+        fault = allow_connecting(filter);
     if (fault == 0 && SANITIZED)
         fault = allow_names(filter, allowed_sanitized,
                             sizeof(allowed_sanitized) / sizeof(allowed_sanitized[0]));

@@ -2,11 +2,14 @@
 #include "server/server_int.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +30,9 @@ static void set_defaults(server_options *options) {
     DEFAULT(drain_seconds, SERVER_DRAIN_SECONDS);
     DEFAULT(unread_bytes_max, SERVER_UNREAD_BYTES);
     DEFAULT(choices_max, SERVER_CHOICES);
+    DEFAULT(metric_keys, SERVER_METRIC_KEYS);
+    DEFAULT(state_bytes_max, SERVER_STATE_BYTES);
+    DEFAULT(batch_lines, SERVER_BATCH_LINES);
     DEFAULT(address, "127.0.0.1");
 #undef DEFAULT
 }
@@ -89,9 +95,32 @@ static void tell_operator(const void *context, const char *line) {
     server_say(context, "%s", line);
 }
 
+static server_keys *share_keys(const void *context) {
+    server *server = (struct server *)context; /* its lock changes, and nothing else */
+    pthread_mutex_lock(&server->keys_lock);
+    server_keys *keys = server->keys == NULL ? NULL : server_keys_share(server->keys);
+    pthread_mutex_unlock(&server->keys_lock);
+    return keys;
+}
+
+static void write_audit(const void *context, const audit_entry *entry) {
+    const server *server = context;
+    if (!audit_write(server->audit, entry))
+        server_say(server, "--audit-log %s: a line could not be written: %s %s by %s",
+                   server->options.audit_log, entry->action,
+                   entry->target == NULL ? "" : entry->target, entry->actor);
+}
+
 /* The endpoints answer. */
 static avo_status open_api(server *server, avo_error *error) {
-    api_host host = {server, is_draining, tell_health, tell_figures, tell_operator};
+    api_host host = {.context = server,
+                     .draining = is_draining,
+                     .health = tell_health,
+                     .figures = tell_figures,
+                     .say = tell_operator,
+                     .keys = share_keys,
+                     .audit = write_audit,
+                     .ledger = server->ledger};
     AVO_TRY(api_open(&server->options, &host, &server->api, error));
     server->handler = api_handler(server->api);
     return AVO_OK;
@@ -112,6 +141,35 @@ static avo_status open_carriers(server *server, avo_error *error) {
     return AVO_OK;
 }
 
+/* One process at a time: two would overwrite each other's counts and answers. */
+static avo_status take_state(server *server, avo_error *error) {
+    char path[4096];
+    AVO_TRY(file_make_folder(server->options.state, error));
+    AVO_TRY(file_join(path, sizeof(path), server->options.state, "lock", error));
+    server->state_lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (server->state_lock < 0)
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (flock(server->state_lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return status_fail(error, AVO_ERROR_IO,
+                           "--state %s: another server uses it; give each server a folder of its "
+                           "own",
+                           server->options.state);
+    return AVO_OK;
+}
+
+static avo_status open_keys(server *server, avo_error *error) {
+    const server_options *options = &server->options;
+    ledger_say say = {tell_operator, server};
+    char path[4096];
+    if (options->state != NULL)
+        AVO_TRY(file_join(path, sizeof(path), options->state, "usage.log", error));
+    AVO_TRY(ledger_open(options->state == NULL ? NULL : path, options->metric_keys, say,
+                        &server->ledger, error));
+    AVO_TRY(server_keys_read(options->keys_path, server->ledger, &server->keys, error));
+    server_keys_share_out(server->keys, options->key_requests_max);
+    return AVO_OK;
+}
+
 static avo_status check_options(const server_options *options, avo_error *error) {
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
         return status_fail(error, AVO_ERROR_ARGUMENT,
@@ -128,10 +186,17 @@ static avo_status open_parts(server *server, avo_error *error) {
     server_options *options = &server->options;
     AVO_TRY(check_options(options, error));
     AVO_TRY(make_table(server, error));
+    if (options->state != NULL)
+        AVO_TRY(take_state(server, error));
     if (options->keys_path != NULL)
-        AVO_TRY(server_keys_read(options->keys_path, NULL, &server->keys, error));
+        AVO_TRY(open_keys(server, error));
     if (options->access_log != NULL)
         AVO_TRY(log_open(options->access_log, &server->log, error));
+    if (options->audit_log != NULL)
+        AVO_TRY(audit_open(options->audit_log, &server->audit, error));
+    if (options->otlp != NULL)
+        AVO_TRY(otlp_open(options->otlp, options->model_name, (otlp_say){tell_operator, server},
+                          &server->otlp, error));
     AVO_TRY(server_bind(options, error));
     AVO_TRY(listen_begin(server, error));
     listen_describe(server);
@@ -154,7 +219,7 @@ avo_status server_open_with(const server_options *options, const server_handler 
     server->options = *options;
     if (handler != NULL)
         server->handler = *handler;
-    server->epoll = server->wake = server->spare = -1;
+    server->epoll = server->wake = server->spare = server->state_lock = -1;
     set_defaults(&server->options);
     pthread_mutex_init(&server->keys_lock, NULL);
     pthread_mutex_init(&server->table_lock, NULL);
@@ -172,6 +237,7 @@ avo_status server_open_with(const server_options *options, const server_handler 
 
 static void close_descriptors(server *server) {
     const int own[] = {server->epoll, server->wake, server->spare};
+
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (own[i] >= 0)
             close(own[i]);
@@ -197,8 +263,13 @@ void server_close(server *server) {
     pulse_end(server);
     api_close(server->api);
     log_close(server->log);
+    audit_close(server->audit);
+    otlp_close(server->otlp);
     close_descriptors(server);
     server_keys_release(server->keys);
+    ledger_close(server->ledger);
+    if (server->state_lock >= 0) /* what it guards is closed */
+        close(server->state_lock);
     addresses_close(server->addresses);
     free(server->connections);
     free(server->gate_bytes);
@@ -267,11 +338,28 @@ uint32_t server_open_exchanges(server *server) {
     return atomic_load(&server->open_exchanges);
 }
 
+static void audit_change(void *context, const char *change, const char *name) {
+    char action[32];
+    snprintf(action, sizeof(action), "key_%s", change);
+    write_audit(context, &(audit_entry){.actor = "signal", .action = action, .target = name});
+}
+
 avo_status server_reload_keys(server *server, avo_error *error) {
+    audit_entry entry = {
+        .actor = "signal", .action = "reload_keys", .target = server->options.keys_path};
     if (server->options.keys_path == NULL)
         return AVO_OK;
     server_keys *fresh = NULL;
-    AVO_TRY(server_keys_read(server->options.keys_path, server->keys, &fresh, error));
+    avo_status status = server_keys_read(server->options.keys_path, server->ledger, &fresh, error);
+    if (status != AVO_OK) {
+        entry.outcome = AUDIT_FAILED;
+        entry.reason = error->text;
+        write_audit(server, &entry);
+        return status;
+    }
+    server_keys_share_out(fresh, server->options.key_requests_max);
+    write_audit(server, &entry);
+    server_keys_compare(server->keys, fresh, audit_change, server);
     pthread_mutex_lock(&server->keys_lock);
     server_keys *old = server->keys;
     server->keys = fresh;
@@ -282,4 +370,5 @@ avo_status server_reload_keys(server *server, avo_error *error) {
 
 void server_reopen_log(server *server) {
     log_reopen(server->log);
+    audit_reopen(server->audit);
 }

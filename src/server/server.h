@@ -8,7 +8,9 @@
  *   api/          endpoints: routes, requests in JSON to avo_request, events to JSON
  *   page/         the web page
  *   keys.h        who may ask, how much, which adapters
+ *   ledger.h      what every key has used, across restarts
  *   log.h         the access log
+ *   audit.h       the audit log
  *   activation.h  systemd: sockets it hands over, READY and WATCHDOG
  *   sandbox.h     seccomp and Landlock
  */
@@ -87,9 +89,17 @@ typedef struct server_options {
     uint64_t unread_bytes_max; /* answer waiting for a slow reader */
     uint32_t choices_max;      /* `n` */
 
-    const char *training;    /* folder with runs of `avocet train` for /training; NULL: none */
-    const char *keys_path;   /* JSON file of keys; NULL: everybody may */
-    const char *cors_origin; /* "*" or one origin; NULL: off */
+    const char *training;      /* folder with runs of `avocet train` for /training; NULL: none */
+    const char *keys_path;     /* JSON file of keys; NULL: everybody may */
+    const char *state;         /* folder for what outlives the process; NULL: nothing does */
+    uint64_t state_bytes_max;  /* of files and batches there */
+    uint32_t batch_lines;      /* requests of batches computed at once */
+    const char *audit_log;     /* JSON lines about administration; NULL: none */
+    const char *otlp;          /* URL of a collector for traces; NULL: none */
+    uint32_t metric_keys;      /* keys with metrics of their own */
+    uint32_t key_requests_max; /* at once, of a key that says nothing itself; 0: no limit */
+    const char *adapter_root;  /* of the registry; NULL: none */
+    const char *cors_origin;   /* "*" or one origin; NULL: off */
     /* Without keys: names in Host besides addresses, localhost, `address` and that of cors_origin.
      */
     const char *const *allowed_hosts; /* "*": any; NULL: none */
@@ -144,9 +154,9 @@ void server_figures(const server *server, uint32_t *running, uint32_t *waiting, 
 
 /* Exchanges not yet answered. */
 uint32_t server_open_exchanges(server *server);
-/* Reads the keys again; on failure the old ones stay. */
+/* Reads the keys again, for a signal; on failure the old ones stay. */
 AVO_MUST_USE avo_status server_reload_keys(server *server, avo_error *error);
-/* The access log is opened anew: after its file was renamed. */
+/* The access log and the audit log are opened anew: after their files were renamed. */
 void server_reopen_log(server *server);
 /* A line to the operator: what the `log` of the options gets. */
 void server_say(const server *server, const char *format, ...)

@@ -25,8 +25,10 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "server/api/api.h"
+#include "server/audit.h"
 #include "server/keys.h"
 #include "server/log.h"
+#include "server/otlp.h"
 #include "server/server.h"
 #include "server/transport/addresses.h"
 #include "server/transport/carried.h"
@@ -48,6 +50,9 @@
 #define SERVER_DRAIN_SECONDS   30.0
 #define SERVER_UNREAD_BYTES    ((uint64_t)1 << 20)
 #define SERVER_CHOICES         16u
+#define SERVER_METRIC_KEYS     16u
+#define SERVER_STATE_BYTES     ((uint64_t)1 << 30)
+#define SERVER_BATCH_LINES     4u
 #define SERVER_BODY_SHARE      16u   /* bodies of all requests together: so many of the largest */
 #define SERVER_BODY_OWN        4u    /* of one key or address, once half of all is taken */
 #define SERVER_BODY_RATE       8192u /* bytes a second that a body must come with */
@@ -92,6 +97,10 @@ struct server {
     carrier *carriers[CARRIERS_MAX];
     size_t carrier_count;
     access_log *log;
+    audit *audit;   /* NULL: none */
+    otlp *otlp;     /* NULL: none */
+    ledger *ledger; /* NULL: no keys */
+    int state_lock; /* of the folder --state; −1: none */
     char url[160];
     uint16_t port, grpc_port; /* 0: none */
 

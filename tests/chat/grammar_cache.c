@@ -38,13 +38,16 @@ static void compiled_once(void **state) {
     avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
     options.trigger = "x";
     assert_ok(grammar_cache_open(model, (uint64_t)1 << 30, &cache, &error));
-    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL, &a, &error));
-    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL, &b, &error));
+    assert_ok(
+        grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL, &a, &error));
+    assert_ok(
+        grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL, &b, &error));
     assert_ptr_equal(a, b);
     avo_grammar_close(b);
-    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", &options, &b, &error));
+    assert_ok(
+        grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, "root ::= [a-z]", &options, &b, &error));
     assert_ptr_not_equal(a, b);
-    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_JSON, NULL, NULL, &c, &error));
+    assert_ok(grammar_cache_take(cache, NULL, AVO_GRAMMAR_JSON, NULL, NULL, &c, &error));
     assert_int_equal(grammar_cache_count(cache).compiled, 3);
     assert_int_equal(grammar_cache_count(cache).found, 1);
     assert_true(grammar_cache_count(cache).bytes > 0);
@@ -54,12 +57,29 @@ static void compiled_once(void **state) {
     /* What fails is not kept, and its place is free again. */
     for (int i = 0; i < 2 * GRAMMAR_CACHE_ENTRIES; i++) {
         assert_int_not_equal(
-            grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= other", NULL, &a, &error),
+            grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, "root ::= other", NULL, &a, &error),
             AVO_OK);
         assert_null(a);
         assert_non_null(strstr(error.text, "other"));
     }
     assert_int_equal(grammar_cache_count(cache).kept, 3);
+    grammar_cache_close(cache);
+}
+
+/* The time that compiling takes would tell what others ask for. */
+static void owners_share_nothing(void **state) {
+    (void)state;
+    static const char *const owners[] = {NULL, "a", "b", "", "a"};
+    grammar_cache *cache;
+    avo_grammar *grammars[5];
+    assert_ok(grammar_cache_open(model, (uint64_t)1 << 30, &cache, NULL));
+    for (size_t i = 0; i < 5; i++)
+        assert_ok(grammar_cache_take(cache, owners[i], AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL,
+                                     &grammars[i], NULL));
+    assert_int_equal(grammar_cache_count(cache).compiled, 4);
+    assert_ptr_equal(grammars[1], grammars[4]);
+    for (size_t i = 0; i < 5; i++)
+        avo_grammar_close(grammars[i]);
     grammar_cache_close(cache);
 }
 
@@ -71,10 +91,10 @@ static void the_oldest_goes_first(void **state) {
     assert_ok(grammar_cache_open(model, (uint64_t)1 << 30, &cache, NULL));
     for (unsigned i = 0; i < GRAMMAR_CACHE_ENTRIES + 8; i++) {
         write_rule(text, sizeof(text), i);
-        assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
+        assert_ok(grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
         avo_grammar_close(grammar);
         write_rule(text, sizeof(text), 0); /* always in use */
-        assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
+        assert_ok(grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
         avo_grammar_close(grammar);
     }
     grammar_cache_counts counts = grammar_cache_count(cache);
@@ -87,7 +107,7 @@ static void the_oldest_goes_first(void **state) {
     assert_ok(grammar_cache_open(model, 3 * each + each / 2, &cache, NULL));
     for (unsigned i = 0; i < 12; i++) {
         write_rule(text, sizeof(text), i);
-        assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
+        assert_ok(grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
         avo_grammar_close(grammar);
         assert_true(grammar_cache_count(cache).bytes <= 3 * each + each / 2);
     }
@@ -95,7 +115,7 @@ static void the_oldest_goes_first(void **state) {
     grammar_cache_close(cache);
     /* One that is larger than everything is given, and not kept. */
     assert_ok(grammar_cache_open(model, 1, &cache, NULL));
-    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
+    assert_ok(grammar_cache_take(cache, NULL, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL));
     assert_int_equal(grammar_cache_count(cache).kept, 0);
     avo_grammar_close(grammar);
     grammar_cache_close(cache);
@@ -137,7 +157,7 @@ static void *ask(void *context) {
         if (number == 11)
             snprintf(text, sizeof(text), "root ::= wrong");
         avo_status status =
-            grammar_cache_take(asker->cache, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL);
+            grammar_cache_take(asker->cache, NULL, AVO_GRAMMAR_GBNF, text, NULL, &grammar, NULL);
         if ((status == AVO_OK) != (number != 11) || (grammar != NULL) != (number != 11))
             atomic_fetch_add(asker->failed, 1);
         avo_grammar_close(grammar);
@@ -173,7 +193,8 @@ static void many_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compiled_once), cmocka_unit_test(the_oldest_goes_first),
-        cmocka_unit_test(constraints_are_compiled), cmocka_unit_test(many_threads)};
+        cmocka_unit_test(compiled_once), cmocka_unit_test(owners_share_nothing),
+        cmocka_unit_test(the_oldest_goes_first), cmocka_unit_test(constraints_are_compiled),
+        cmocka_unit_test(many_threads)};
     return cmocka_run_group_tests_name("chat/grammar_cache", tests, open_model, close_model);
 }

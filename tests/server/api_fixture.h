@@ -182,7 +182,8 @@ static void host_say(const void *context, const char *line) {
     (void)line;
 }
 
-static const api_host host = {NULL, host_draining, host_health, host_figures, host_say};
+static const api_host host = {
+    .draining = host_draining, .health = host_health, .figures = host_figures, .say = host_say};
 
 /* ---- Model, engine, scheduler and endpoints ---- */
 

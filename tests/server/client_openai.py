@@ -1,8 +1,12 @@
 """The openai client from PyPI, unchanged. Skipped where it is absent (pip install openai)."""
 import json
+import tempfile
 import unittest
+from pathlib import Path
 
-from clients import HELLO, TOOL, Clients, needs
+from api_server import Server
+from clients import HELLO, TEMPLATE, TOOL, Clients, needs, write_model
+from command import wait_until
 
 needs("openai")
 import openai  # noqa: E402
@@ -90,6 +94,52 @@ class OpenAI(Clients):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.client.chat.completions.create(model="tiny", messages=HELLO, temperature=-3)
         self.assertEqual(caught.exception.param, "temperature")
+
+
+class OpenAIBatches(unittest.TestCase):
+    """Files and batches, which need a server with --state."""
+
+    def test_batches(self):
+        with tempfile.TemporaryDirectory(prefix="avocet-openai-") as scratch:
+            folder = Path(scratch)
+            with Server(write_model(folder, template=TEMPLATE), "--name", "tiny", "--threads", "1",
+                        "--state", folder / "state") as server, \
+                    openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0,
+                                  timeout=60) as client:
+                self.run_batch(client)
+
+    def run_batch(self, client):
+        requests = [{"custom_id": f"r{i}", "method": "POST", "url": "/v1/chat/completions",
+                     "body": {"model": "tiny", "messages": HELLO, "max_tokens": 4, "seed": i}}
+                    for i in range(3)]
+        requests.append({**requests[0], "custom_id": "wrong", "body": {"messages": []}})
+        data = "\n".join(map(json.dumps, requests)).encode()
+        file = client.files.create(file=("in.jsonl", data), purpose="batch")
+        self.assertEqual((file.bytes, file.filename, file.status),
+                         (len(data), "in.jsonl", "processed"))
+        self.assertEqual(client.files.content(file.id).read(), data)
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions",
+                                      completion_window="24h", metadata={"job": "test"})
+        self.assertEqual(batch.metadata, {"job": "test"})
+        wait_until(lambda: client.batches.retrieve(batch.id).status == "completed")
+        batch = client.batches.retrieve(batch.id)
+        self.assertEqual((batch.request_counts.total, batch.request_counts.completed,
+                          batch.request_counts.failed), (4, 3, 1))
+        self.assertGreaterEqual(batch.completed_at, batch.created_at)
+        for line in client.files.content(batch.output_file_id).text.splitlines():
+            entry = json.loads(line)
+            seed = int(entry["custom_id"][1:])
+            alone = client.chat.completions.create(**requests[seed]["body"])
+            self.assertEqual(entry["response"]["body"]["choices"][0]["message"]["content"],
+                             alone.choices[0].message.content)
+        wrong = json.loads(client.files.content(batch.error_file_id).text)
+        self.assertEqual((wrong["custom_id"], wrong["response"]["status_code"]), ("wrong", 400))
+        self.assertEqual([one.id for one in client.batches.list()], [batch.id])
+        self.assertEqual(len(list(client.files.list(limit=2))), 3)
+        self.assertTrue(client.files.delete(file.id).deleted)
+        with self.assertRaises(openai.NotFoundError):
+            client.files.retrieve(file.id)
+        self.assertEqual(client.batches.cancel(batch.id).status, "completed")
 
 
 if __name__ == "__main__":

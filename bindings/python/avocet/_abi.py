@@ -271,7 +271,8 @@ class Request(Structure):
                 ("grammar", Handle), ("prompt_logprobs", c.c_bool), ("no_answer", c.c_bool),
                 ("pooling", c.c_int), ("open_grammar", c.c_void_p),
                 ("open_grammar_context", c.c_void_p), ("speculate", c.c_char_p),
-                ("draft_tokens", c.c_uint32), ("prompt_logprobs_from", c.c_size_t)]
+                ("draft_tokens", c.c_uint32), ("prompt_logprobs_from", c.c_size_t),
+                ("tenant_kv_tokens", c.c_uint64)]
 
     def __init__(self, **fields):  # AVO_REQUEST_INIT
         super().__init__(**{"priority": 8, **fields})

@@ -50,6 +50,7 @@ class Request:
     special: bool = False
     tenant: Optional[str] = None
     tenant_weight: float = 0.0
+    tenant_kv_tokens: int = 0
     priority: int = 8
     first_token_deadline: float = 0.0
     deadline: float = 0.0
@@ -622,6 +623,7 @@ def _struct_of(model, request: Request):
         max_new_tokens=0 if request.max_tokens is None else request.max_tokens,
         ignore_end=request.ignore_end,
         tenant=_named("tenant", request.tenant), tenant_weight=request.tenant_weight,
+        tenant_kv_tokens=request.tenant_kv_tokens,
         priority=request.priority, first_token_deadline=request.first_token_deadline,
         deadline=request.deadline, cache_salt=_named("cache_salt", request.cache_salt),
         prompt_logprobs=request.prompt_logprobs,

@@ -43,6 +43,10 @@ static bool adapter_known(const api *api, const char *name) {
     return adapter_known_from(api, name, NULL);
 }
 
+bool adapter_is_known(const void *api, const char *name) {
+    return adapter_known(api, name);
+}
+
 static bool unknown(const api *api, const char *name, const char *param, const server_key *key,
                     api_fault *fault) {
     buffer list;
@@ -110,10 +114,12 @@ void adapters_forget(api *api) {
 
 /* ---- Of a request ---- */
 
-static bool add_adapter(api *api, const char *name, double weight, const char *param,
+static bool add_adapter(api *api, const char *asked, double weight, const char *param,
                         const server_key *key, api_request *r, api_fault *fault) {
+    char own[KEY_ADAPTER_MAX];
+    const char *name = server_key_adapter(key, asked, adapter_is_known, api, own);
     if (!adapter_known(api, name) || !server_key_allows_adapter(key, name))
-        return unknown(api, name, param, key, fault);
+        return unknown(api, asked, param, key, fault);
     if (r->submit.named_adapter_count >= AVO_ADAPTERS_MAX)
         return FAULT_FIELD(fault, param, "%s: more than %d adapters", param, AVO_ADAPTERS_MAX);
     for (size_t i = 0; i < r->submit.named_adapter_count; i++)
@@ -146,6 +152,12 @@ static bool read_use(const json_value *item, api_request *r, const char **name, 
     return *name != NULL || fault_no_memory(fault);
 }
 
+static bool is_usable(const api *api, const server_key *key, const char *asked) {
+    char own[KEY_ADAPTER_MAX];
+    const char *name = server_key_adapter(key, asked, adapter_is_known, api, own);
+    return adapter_known(api, name) && server_key_allows_adapter(key, name);
+}
+
 static bool read_weighted(api *api, const json_value *list, const server_key *key, api_request *r,
                           api_fault *fault) {
     const json_value *one = api_field_of(r, "adapter");
@@ -158,7 +170,7 @@ static bool read_weighted(api *api, const json_value *list, const server_key *ke
         double number = 1.0;
         if (!read_use(one != NULL ? one : &list->array.items[i], r, &text, &number, fault))
             return false;
-        if (number == 0.0 && adapter_known(api, text) && server_key_allows_adapter(key, text))
+        if (number == 0.0 && is_usable(api, key, text))
             continue;
         if (!add_adapter(api, text, number, "adapters", key, r, fault))
             return false;
@@ -212,8 +224,8 @@ static bool read_numbered(api *api, const json_value *list, const server_key *ke
         if (!read_scale(&list->array.items[i], "lora", i, &id, &scale, fault))
             return false;
         const char *name = name_of(api, id, &r->arena);
-        if (name == NULL)
-            return no_number("lora", i, id, fault);
+        if (name == NULL || (strchr(name, ':') != NULL && !server_key_allows_adapter(key, name)))
+            return no_number("lora", i, id, fault); /* the name of another key's is not told */
         if (scale != 0.0 && !add_adapter(api, name, scale, "lora", key, r, fault))
             return false;
     }
@@ -275,7 +287,75 @@ bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *f
 typedef struct load_job {
     exchange *exchange;
     api_request *request; /* without a path: unload */
+    const char *name;     /* in the registry; of the request's arena, as the path */
+    const char *path;
 } load_job;
+
+typedef struct owned_count {
+    const server_key *key;
+    const char *but; /* this one is not counted */
+    uint32_t count;
+} owned_count;
+
+static void count_owned(void *context, const avo_registry_entry *entry) {
+    owned_count *owned = context;
+    owned->count +=
+        server_key_owns(owned->key, entry->name) && strcmp(entry->name, owned->but) != 0;
+}
+
+static bool is_below(const char *path) {
+    const char *at = path;
+    while (at != NULL && *at != '\0') {
+        if (strncmp(at, "..", 2) == 0 && (at[2] == '/' || at[2] == '\0'))
+            return false;
+        at = strchr(at, '/');
+        at = at == NULL ? NULL : at + 1;
+    }
+    return path[0] != '/' && path[0] != '\0';
+}
+
+/* "NAME" of a key means "KEY:NAME", from the folder KEY of --adapter-root. */
+static bool own_path(const api *api, const server_key *key, load_job *job, api_fault *fault) {
+    api_request *r = job->request;
+    char path[API_PATH_BYTES_MAX + KEY_NAME_MAX + 2];
+    if (api->options->adapter_root == NULL)
+        return fault_set(fault, 400, NULL, "no_adapters",
+                         "adapters of keys need a server that was started with --adapter-root");
+    if (!is_below(r->lora_path))
+        return FAULT_FIELD(fault, "lora_path",
+                           "lora_path must be relative to the folder of this key's adapters, "
+                           "without \"..\"");
+    owned_count owned = {.key = key, .but = job->name};
+    avo_registry_list(api->registry, count_owned, &owned);
+    if (owned.count >= server_key_own_adapters(key))
+        return FAULT_FIELD(fault, "lora_name", "this key may have at most %u adapters loaded",
+                           server_key_own_adapters(key));
+    snprintf(path, sizeof(path), "%s/%s", server_key_name(key), r->lora_path);
+    job->path = arena_copy_text(&r->arena, path, strlen(path));
+    return job->path != NULL || fault_no_memory(fault);
+}
+
+/* What the registry calls it, and where it lies. */
+static bool name_load(const api *api, const exchange_request *asked, load_job *job,
+                      api_fault *fault) {
+    api_request *r = job->request;
+    const server_key *key = asked->key;
+    char name[API_NAME_BYTES_MAX + KEY_NAME_MAX + 2];
+    job->name = r->lora_name;
+    job->path = r->lora_path;
+    if (asked->may_administer)
+        return true;
+    const char *plain = r->lora_name;
+    if (server_key_owns(key, plain))
+        plain += strlen(server_key_name(key)) + 1;
+    if (strchr(plain, ':') != NULL)
+        return FAULT_FIELD(fault, "lora_name", "lora_name must not contain \":\"");
+    snprintf(name, sizeof(name), "%s:%s", server_key_name(key), plain);
+    job->name = arena_copy_text(&r->arena, name, strlen(name));
+    if (job->name == NULL)
+        return fault_no_memory(fault);
+    return r->lora_path == NULL || own_path(api, key, job, fault);
+}
 
 static void load_close(load_job *job) {
     exchange_release(job->exchange);
@@ -285,7 +365,7 @@ static void load_close(load_job *job) {
 
 static void load_run(api *api, void *context) {
     load_job *job = context;
-    const char *name = job->request->lora_name, *path = job->request->lora_path;
+    const char *name = job->name, *path = job->path;
     avo_error error = {0};
     /* A new version from the same place, as training makes them every few seconds, is in the access
      * log alone. */
@@ -293,6 +373,8 @@ static void load_run(api *api, void *context) {
     avo_status status = path != NULL ? avo_registry_load(api->registry, name, path, 0, &error)
                                      : avo_registry_unload(api->registry, name, &error);
     helper_finished(api);
+    api_audit(api, job->exchange, path != NULL ? "load_adapter" : "unload_adapter", name,
+              status == AVO_OK ? NULL : error.text);
     if (status != AVO_OK) {
         unsigned http = status == AVO_ERROR_NOT_FOUND || status == AVO_ERROR_IO  ? 404
                         : status == AVO_ERROR_MEMORY || status == AVO_ERROR_FULL ? 503
@@ -305,7 +387,7 @@ static void load_run(api *api, void *context) {
         pthread_mutex_unlock(&api->lock);
         char text[API_NAME_BYTES_MAX + 64];
         int length = snprintf(text, sizeof(text), "Success: LoRA adapter '%s' %s successfully.",
-                              name, path != NULL ? "added" : "removed");
+                              job->request->lora_name, path != NULL ? "added" : "removed");
         exchange_send(job->exchange, 200, "text/plain; charset=utf-8",
                       (text_view){text, (size_t)length});
         snprintf(text, sizeof(text), "adapter %s %s", name, path != NULL ? "loaded" : "unloaded");
@@ -330,18 +412,21 @@ static bool check_load(const api *api, const api_request *r, api_fault *fault) {
 /* Files are read by a helper: the few threads of the connections do not wait for disks. */
 static void change(api *api, exchange *exchange, api_body body) {
     api_fault fault = {0};
-    api_request *r = NULL;
-    load_job *job = NULL;
-    bool good = api_request_open(api, body, NULL, exchange_asked(exchange)->body, &r, &fault) &&
-                check_load(api, r, &fault);
-    if (good && (job = calloc(1, sizeof(*job))) == NULL)
-        good = fault_no_memory(&fault);
+    load_job *job = calloc(1, sizeof(*job));
+    bool good = job != NULL || fault_no_memory(&fault);
+    good =
+        good &&
+        api_request_open(api, body, NULL, exchange_asked(exchange)->body, &job->request, &fault) &&
+        check_load(api, job->request, &fault) &&
+        name_load(api, exchange_asked(exchange), job, &fault);
     if (!good) {
-        api_request_free(r);
+        if (job != NULL)
+            api_request_free(job->request);
+        free(job);
         api_fail(exchange, &fault);
         return;
     }
-    *job = (load_job){exchange_share(exchange), r};
+    job->exchange = exchange_share(exchange);
     if (helper_start(api, load_run, job))
         return;
     load_close(job);
@@ -461,8 +546,10 @@ void endpoint_set_scales(api *api, exchange *exchange) {
     json_object_begin(&w);
     json_member_boolean(&w, "success", true);
     json_end(&w);
-    if (api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
-        set_scales(api, &root, &fault))
+    bool good = api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
+                set_scales(api, &root, &fault);
+    api_audit(api, exchange, "set_scales", NULL, good ? NULL : fault.text);
+    if (good)
         api_send_json(exchange, 200, &w);
     else
         api_fail(exchange, &fault);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/value.h"
+#include "engine/request.h"
 #include "server/api/helpers.h"
 #include "server/keys.h"
 
@@ -654,8 +655,11 @@ void answer_body(api *api, exchange *exchange, api_body body, const answer_write
     const exchange_request *asked = exchange_asked(exchange);
     api_request *r = NULL;
     api_fault fault = {0};
-    if (api_request_read(api, body, asked->key, asked->body, &r, &fault))
-        answer_start(api, exchange, r, writer);
-    else
+    if (!api_request_read(api, body, asked->key, asked->body, &r, &fault)) {
         api_fail(exchange, &fault);
+        return;
+    }
+    if (asked->background)
+        r->submit.priority = REQUEST_PRIORITY_MAX;
+    answer_start(api, exchange, r, writer);
 }

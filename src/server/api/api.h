@@ -2,6 +2,8 @@
 #ifndef AVO_SERVER_API_H
 #define AVO_SERVER_API_H
 
+#include "server/audit.h"
+#include "server/keys.h"
 #include "server/server.h"
 #include "server/transport/exchange.h"
 
@@ -16,6 +18,11 @@ typedef struct api_host {
     server_state (*health)(const void *context, double *seconds); /* as server_health */
     void (*figures)(const void *context, uint32_t *running, uint32_t *waiting, uint64_t *steps);
     void (*say)(const void *context, const char *line); /* to the operator */
+    /* A reference to the keys as they are now; NULL: the server has none. */
+    server_keys *(*keys)(const void *context);
+    /* A line of the audit log, where there is one. */
+    void (*audit)(const void *context, const audit_entry *entry);
+    ledger *ledger; /* of the keys; NULL: there are none */
 } api_host;
 
 /* `options` have every default filled in and outlive the API. */

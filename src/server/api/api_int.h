@@ -50,6 +50,7 @@ struct api {
     struct grpc_watch *watches; /* server/api/grpc/health.c */
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
+    struct batches *batches; /* batch.h; NULL: the server keeps nothing (--state) */
 };
 
 /* ---- A request ---- */
@@ -123,11 +124,20 @@ AVO_MUST_USE bool token_list_read(const api *api, const json_value *value, const
 /* ---- adapters.c ---- */
 /* model, adapters and lora: what answers. */
 AVO_MUST_USE bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *fault);
+/* Whether the registry has this name; `api` is an api. For server_key_adapter. */
+bool adapter_is_known(const void *api, const char *name);
 /* Numbers those of the command line, in its order. */
 void adapters_number(api *api);
 void adapters_forget(api *api);
 
+/* ---- usage.c ---- */
+/* Metrics by key, behind those of the telemetry. */
+AVO_MUST_USE avo_status usage_write_metrics(const api *api, buffer *out);
+
 /* ---- routes.c ---- */
+/* A line of the audit log about what this exchange asks for; `reason` NULL: it was done. */
+void api_audit(const api *api, exchange *exchange, const char *action, const char *target,
+               const char *reason);
 void api_fail(exchange *exchange, const api_fault *fault);
 /* A complete document; 503 where there was no memory for it. */
 void api_send_json(exchange *exchange, unsigned status, const json_writer *w);
@@ -165,6 +175,16 @@ void endpoint_ready(api *api, exchange *exchange);
 void endpoint_metrics(api *api, exchange *exchange);
 void endpoint_telemetry(api *api, exchange *exchange);
 void endpoint_training(api *api, exchange *exchange);
+void endpoint_upload(api *api, exchange *exchange);
+void endpoint_files(api *api, exchange *exchange);
+void endpoint_file(api *api, exchange *exchange);
+void endpoint_file_delete(api *api, exchange *exchange);
+void endpoint_file_content(api *api, exchange *exchange);
+void endpoint_batch_create(api *api, exchange *exchange);
+void endpoint_batches(api *api, exchange *exchange);
+void endpoint_batch(api *api, exchange *exchange);
+void endpoint_batch_cancel(api *api, exchange *exchange);
+void endpoint_usage(api *api, exchange *exchange);
 void endpoint_version(api *api, exchange *exchange);
 void endpoint_openapi(api *api, exchange *exchange);
 void endpoint_trace(api *api, exchange *exchange);
@@ -174,11 +194,17 @@ void endpoint_scales(api *api, exchange *exchange);
 void endpoint_set_scales(api *api, exchange *exchange);
 
 /* ---- Routes ---- */
+typedef enum api_access {
+    ACCESS_ALL,
+    ACCESS_METRICS, /* keys that may see what all keys together do */
+    ACCESS_OWNER,   /* administrators, and keys that may load adapters of their own */
+    ACCESS_ADMIN
+} api_access;
 typedef struct api_route {
-    const char *method, *path; /* a path that ends in "/{id}" takes one more part */
+    const char *method, *path; /* "{id}" in a path stands for anything; at its end, also with "/" */
     void (*answer)(api *api, exchange *exchange);
     api_body body;
-    bool admin;
+    api_access access;
     const char *tag, *text;             /* what it does */
     const char *type;                   /* of a good answer */
     const char *schema;                 /* its name among the document's components; NULL: a text */
@@ -191,6 +217,9 @@ extern const size_t api_route_count;
 void openapi_model_id(json_writer *w);
 void openapi_trace_seconds(json_writer *w);
 void openapi_training_run(json_writer *w);
+void openapi_file_id(json_writer *w);
+void openapi_list(json_writer *w);
+void openapi_usage(json_writer *w);
 /* The document: complete, from the tables. */
 void openapi_write(json_writer *w, const api *api);
 

@@ -90,7 +90,9 @@ bool api_knows_model(const api *api, const server_key *key, const char *name) {
 
 void endpoint_model(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    const char *name = asked->path + strlen("/v1/models/");
+    char own[KEY_ADAPTER_MAX];
+    const char *given = asked->path + strlen("/v1/models/");
+    const char *name = server_key_adapter(asked->key, given, adapter_is_known, api, own);
     buffer out;
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     json_writer w = json_writer_of(&out);
@@ -100,7 +102,7 @@ void endpoint_model(api *api, exchange *exchange) {
         api_send_json(exchange, 200, &w);
     else
         exchange_fail(exchange, 404, "model", "model_not_found", "no model is named \"%.100s\"",
-                      name);
+                      given);
     buffer_free(&out);
 }
 
@@ -192,6 +194,15 @@ static bool write_into(void *context, const char *text, size_t bytes) {
     return buffer_append(context, text, bytes) == AVO_OK;
 }
 
+/* Keys are the server's, not the engine's: their metrics follow those of the telemetry. */
+static avo_status write_export(const api *api, avo_telemetry_form form, buffer *out,
+                               avo_error *error) {
+    AVO_TRY(avo_telemetry_export(api->options->telemetry, form, write_into, out, error));
+    if (form != AVO_TELEMETRY_PROMETHEUS || usage_write_metrics(api, out) == AVO_OK)
+        return AVO_OK;
+    return status_no_memory(error, "the metrics", out->size);
+}
+
 static void export(api *api, exchange *exchange, avo_telemetry_form form, const char *type) {
     if (api->options->telemetry == NULL) {
         exchange_fail(exchange, 404, NULL, "no_telemetry", "telemetry is disabled on this server");
@@ -200,7 +211,7 @@ static void export(api *api, exchange *exchange, avo_telemetry_form form, const 
     buffer out;
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     avo_error error = {0};
-    if (avo_telemetry_export(api->options->telemetry, form, write_into, &out, &error) == AVO_OK)
+    if (write_export(api, form, &out, &error) == AVO_OK)
         exchange_send(exchange, 200, type, buffer_text(&out));
     else
         exchange_fail(exchange, 503, NULL, "telemetry_failed", "%s", error.text);
@@ -268,6 +279,7 @@ static bool take_trace(api *api) {
 }
 
 void endpoint_trace(api *api, exchange *exchange) {
+    api_audit(api, exchange, "record_trace", NULL, NULL);
     const char *text = exchange_query(exchange, "seconds");
     char *end = NULL;
     double seconds = text == NULL ? 5.0 : number_from_text(text, &end);

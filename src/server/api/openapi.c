@@ -150,6 +150,49 @@ static const schema_member components[] = {
                 {"digest", STRING}, {"isa", STRING}, {"limits", OBJECT}, {"model", STRING},
                 {"tools", STRING_OR_NULL}, {"training", SCHEMA_OF("boolean")}, {"version", STRING}),
             .required = "version,model", .types = "object")},
+    {"File", SCHEMA(.members = SCHEMA_MEMBERS({"bytes", INTEGER}, {"created_at", INTEGER},
+                                              {"expires_at", INTEGER}, {"filename", STRING},
+                                              {"id", STRING}, {"object", SCHEMA_IS("file")},
+                                              {"purpose", STRING}, {"status", STRING}),
+                    .required = "id,object,bytes,created_at,filename,purpose", .types = "object")},
+    {"Files", SCHEMA(.members = SCHEMA_MEMBERS(
+                         {"data", SCHEMA_LIST(SCHEMA_REF("File"))}, {"first_id", STRING_OR_NULL},
+                         {"has_more", SCHEMA_OF("boolean")}, {"last_id", STRING_OR_NULL},
+                         {"object", SCHEMA_IS("list")}),
+                     .required = "object,data", .types = "object")},
+    {"Deleted", SCHEMA(.members = SCHEMA_MEMBERS({"deleted", SCHEMA(.is_true = true)},
+                                                 {"id", STRING}, {"object", SCHEMA_IS("file")}),
+                       .types = "object")},
+    {"Batch",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"completion_window", SCHEMA_IS("24h")},
+                {"created_at", INTEGER}, {"endpoint", STRING}, {"error_file_id", STRING_OR_NULL},
+                {"errors", SCHEMA_OF("object,null")}, {"expires_at", INTEGER}, {"id", STRING},
+                {"input_file_id", STRING}, {"metadata", SCHEMA_OF("object,null")},
+                {"object", SCHEMA_IS("batch")}, {"output_file_id", STRING_OR_NULL},
+                {"request_counts",
+                 SCHEMA(.members = SCHEMA_MEMBERS({"completed", INTEGER}, {"failed", INTEGER},
+                                                  {"total", INTEGER}),
+                        .types = "object")},
+                {"status", SCHEMA(.values = "validating,in_progress,finalizing,completed,failed,"
+                                            "expired,cancelling,cancelled")}),
+            .required = "id,object,endpoint,input_file_id,status,created_at", .types = "object")},
+    {"Batches", SCHEMA(.members = SCHEMA_MEMBERS(
+                           {"data", SCHEMA_LIST(SCHEMA_REF("Batch"))}, {"first_id", STRING_OR_NULL},
+                           {"has_more", SCHEMA_OF("boolean")}, {"last_id", STRING_OR_NULL},
+                           {"object", SCHEMA_IS("list")}),
+                       .required = "object,data", .types = "object")},
+    {"Usage",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"data", SCHEMA_LIST(SCHEMA(.members = SCHEMA_MEMBERS(
+                                                {"cached_tokens", INTEGER}, {"day", STRING},
+                                                {"key", STRING}, {"new_tokens", INTEGER},
+                                                {"prompt_tokens", INTEGER}, {"refused", INTEGER},
+                                                {"requests", INTEGER}),
+                                            .types = "object"))},
+                {"from", STRING}, {"object", SCHEMA_IS("usage")}, {"to", STRING},
+                {"windows", SCHEMA_LIST(OBJECT)}),
+            .required = "object,data,windows", .types = "object")},
     {"Telemetry", OBJECT},
     {"Training", OBJECT},
     {"Trace", SCHEMA_OF("object,array")},
@@ -273,12 +316,36 @@ void openapi_model_id(json_writer *w) {
     json_end(w);
 }
 
+static void query_text(json_writer *w, const char *name, const char *text) {
+    parameter_begin(w, name, "query", text);
+    json_key(w, "schema");
+    schema_write(w, SCHEMA_OF("string"));
+    json_end(w);
+}
+
+void openapi_file_id(json_writer *w) {
+    parameter_begin(w, "id", "path", "a file or batch of this key");
+    json_member_boolean(w, "required", true);
+    json_key(w, "schema");
+    schema_write(w, SCHEMA_OF("string"));
+    json_end(w);
+}
+
+void openapi_list(json_writer *w) {
+    query_text(w, "limit", "1 to 1000, 100 by default");
+    query_text(w, "after", "continues behind this id");
+    query_text(w, "purpose", "of files: those alone");
+}
+
 void openapi_training_run(json_writer *w) {
-    parameter_begin(w, "run", "query", "a run of the list; without it the list is returned");
-    json_member_object_begin(w, "schema");
-    json_member_string(w, "type", "string");
-    json_end(w);
-    json_end(w);
+    query_text(w, "run", "a run of the list; without it the list is returned");
+}
+
+void openapi_usage(json_writer *w) {
+    query_text(w, "format", "json (default) or csv");
+    query_text(w, "from", "the first day, as 2026-11-19; without it the last 30 days");
+    query_text(w, "to", "the last day");
+    query_text(w, "key", "one key's alone, by name; administrators may name any");
 }
 
 void openapi_trace_seconds(json_writer *w) {
@@ -360,14 +427,46 @@ static void write_reply(json_writer *w, const api_route *route) {
     json_end(w);
 }
 
+/* Bodies that are no api_body: their endpoints read them by hand. */
+static const schema file_form = {
+    .types = "object",
+    .required = "file,purpose",
+    .members = SCHEMA_MEMBERS({"file", STRING}, {"purpose", SCHEMA_IS("batch")})};
+static const schema batch_body = {
+    .types = "object",
+    .required = "completion_window,endpoint,input_file_id",
+    .members = SCHEMA_MEMBERS(
+        {"completion_window", SCHEMA_IS("24h")},
+        {"endpoint", SCHEMA(.values = "/v1/chat/completions,/v1/completions,/v1/embeddings")},
+        {"input_file_id", STRING}, {"metadata", SCHEMA_OF("object,null")},
+        {"output_expires_after", SCHEMA_OF("object,null")})};
+
+static void write_own_body(json_writer *w, const char *type, const schema *schema) {
+    json_member_object_begin(w, "requestBody");
+    json_member_boolean(w, "required", true);
+    json_member_object_begin(w, "content");
+    json_member_object_begin(w, type);
+    json_key(w, "schema");
+    schema_write(w, schema);
+    json_end(w);
+    json_end(w);
+    json_end(w);
+}
+
 static void write_operation(json_writer *w, const api_route *route) {
-    json_member_object_begin(w, strcmp(route->method, "GET") == 0 ? "get" : "post");
+    json_member_object_begin(w, strcmp(route->method, "GET") == 0    ? "get"
+                                : strcmp(route->method, "POST") == 0 ? "post"
+                                                                     : "delete");
     json_member_array_begin(w, "tags");
     json_string(w, route->tag);
     json_end(w);
     json_member_string(w, "summary", route->text);
-    if (route->admin)
-        json_member_string(w, "description", "Needs the key of an administrator.");
+    static const char *const needs[] = {
+        [ACCESS_METRICS] = "Needs the key of an administrator or one with \"metrics\".",
+        [ACCESS_OWNER] = "Needs the key of an administrator or one with \"own_adapters\".",
+        [ACCESS_ADMIN] = "Needs the key of an administrator."};
+    if (route->access != ACCESS_ALL)
+        json_member_string(w, "description", needs[route->access]);
     if (route->parameters != NULL) {
         json_member_array_begin(w, "parameters");
         route->parameters(w);
@@ -383,6 +482,10 @@ static void write_operation(json_writer *w, const api_route *route) {
         json_end(w);
         json_end(w);
     }
+    if (route->answer == endpoint_upload)
+        write_own_body(w, "multipart/form-data", &file_form);
+    if (route->answer == endpoint_batch_create)
+        write_own_body(w, "application/json", &batch_body);
     json_member_object_begin(w, "responses");
     write_reply(w, route);
     write_errors(w, route);

@@ -155,6 +155,8 @@ static bool read_service(const server_key *key, api_request *r, api_fault *fault
     const char *name = server_key_name(key);
     const char *salt = r->submit.cache_salt == NULL ? "" : r->submit.cache_salt;
     r->submit.cache_salt = NULL;
+    r->submit.tenant_weight = server_key_weight(key);
+    r->submit.tenant_kv_tokens = server_key_kv_tokens(key);
     if (name[0] != '\0') {
         r->submit.tenant = arena_copy_text(&r->arena, name, strlen(name));
         if (r->submit.tenant == NULL)
@@ -338,8 +340,10 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
     if (r->body == BODY_EMBEDDING && !read_pooling(api, r, fault))
         return false;
     r->submit.prompt_logprobs = r->echo && r->logprobs;
-    return read_constraint(r, fault) && read_prompt(api, r, fault) && check_answers(r, fault) &&
-           read_said_back(r, fault);
+    bool good = read_constraint(r, fault) && read_prompt(api, r, fault) &&
+                check_answers(r, fault) && read_said_back(r, fault);
+    r->constraint.owner = r->submit.tenant;
+    return good;
 }
 
 /* ---- Requests ---- */

@@ -1,6 +1,7 @@
 /* Endpoints: which path is answered by what, and what they share. */
 #include "server/api/api_int.h"
 #include "server/api/grpc/grpc.h"
+#include "server/api/batch.h"
 #include "server/page/page.h"
 
 #include "base/clock.h"
@@ -18,62 +19,86 @@
 #define ANSWER_ERRORS "400,401,403,404,408,413,415,429,503,504"
 #define READ_ERRORS   "401,403,429,503"
 #define ADMIN_ERRORS  "400,401,403,404,408,413,415,429,503"
+#define FILE_ERRORS   "400,401,403,404,408,413,429,503"
 const api_route api_routes[] = {
-    {"POST", "/v1/chat/completions", endpoint_chat, BODY_CHAT, false, "OpenAI",
+    {"POST", "/v1/chat/completions", endpoint_chat, BODY_CHAT, ACCESS_ALL, "OpenAI",
      "Answers a conversation.", JSON, "ChatCompletion", ANSWER_ERRORS, NULL},
-    {"POST", "/v1/completions", endpoint_completion, BODY_COMPLETION, false, "OpenAI",
+    {"POST", "/v1/completions", endpoint_completion, BODY_COMPLETION, ACCESS_ALL, "OpenAI",
      "Continues texts.", JSON, "Completion", ANSWER_ERRORS, NULL},
-    {"POST", "/v1/responses", endpoint_response, BODY_RESPONSE, false, "OpenAI",
+    {"POST", "/v1/responses", endpoint_response, BODY_RESPONSE, ACCESS_ALL, "OpenAI",
      "Answers a conversation given as items; nothing is stored.", JSON, "Response", ANSWER_ERRORS,
      NULL},
-    {"POST", "/v1/embeddings", endpoint_embedding, BODY_EMBEDDING, false, "OpenAI",
+    {"POST", "/v1/embeddings", endpoint_embedding, BODY_EMBEDDING, ACCESS_ALL, "OpenAI",
      "Computes embeddings of texts.", JSON, "Embeddings", ANSWER_ERRORS, NULL},
-    {"GET", "/v1/models", endpoint_models, BODY_NONE, false, "OpenAI",
+    {"POST", "/v1/files", endpoint_upload, BODY_NONE, ACCESS_ALL, "Batches",
+     "Stores a file of requests for a batch: multipart/form-data with file and purpose.", JSON,
+     "File", FILE_ERRORS, NULL},
+    {"GET", "/v1/files", endpoint_files, BODY_NONE, ACCESS_ALL, "Batches",
+     "Lists the key's files, the newest first.", JSON, "Files", FILE_ERRORS, openapi_list},
+    {"GET", "/v1/files/{id}/content", endpoint_file_content, BODY_NONE, ACCESS_ALL, "Batches",
+     "Returns the bytes of a file.", TEXT, NULL, FILE_ERRORS, openapi_file_id},
+    {"GET", "/v1/files/{id}", endpoint_file, BODY_NONE, ACCESS_ALL, "Batches", "Describes a file.",
+     JSON, "File", FILE_ERRORS, openapi_file_id},
+    {"DELETE", "/v1/files/{id}", endpoint_file_delete, BODY_NONE, ACCESS_ALL, "Batches",
+     "Deletes a file.", JSON, "Deleted", FILE_ERRORS, openapi_file_id},
+    {"POST", "/v1/batches", endpoint_batch_create, BODY_NONE, ACCESS_ALL, "Batches",
+     "Answers the requests of a file when nobody else waits.", JSON, "Batch", FILE_ERRORS, NULL},
+    {"GET", "/v1/batches", endpoint_batches, BODY_NONE, ACCESS_ALL, "Batches",
+     "Lists the key's batches, the newest first.", JSON, "Batches", FILE_ERRORS, openapi_list},
+    {"POST", "/v1/batches/{id}/cancel", endpoint_batch_cancel, BODY_NONE, ACCESS_ALL, "Batches",
+     "Cancels a batch; what was answered stays.", JSON, "Batch", FILE_ERRORS, openapi_file_id},
+    {"GET", "/v1/batches/{id}", endpoint_batch, BODY_NONE, ACCESS_ALL, "Batches",
+     "Describes a batch.", JSON, "Batch", FILE_ERRORS, openapi_file_id},
+    {"GET", "/v1/models", endpoint_models, BODY_NONE, ACCESS_ALL, "OpenAI",
      "Lists the base model and adapters.", JSON, "Models", READ_ERRORS, NULL},
-    {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, false, "OpenAI",
+    {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, ACCESS_ALL, "OpenAI",
      "Describes the base model or an adapter.", JSON, "Model", "401,403,404,429,503",
      openapi_model_id},
-    {"POST", "/v1/messages", endpoint_message, BODY_MESSAGE, false, "Anthropic",
+    {"POST", "/v1/messages", endpoint_message, BODY_MESSAGE, ACCESS_ALL, "Anthropic",
      "Answers a conversation.", JSON, "Message", ANSWER_ERRORS, NULL},
-    {"POST", "/v1/messages/count_tokens", endpoint_count, BODY_COUNT, false, "Anthropic",
+    {"POST", "/v1/messages/count_tokens", endpoint_count, BODY_COUNT, ACCESS_ALL, "Anthropic",
      "Counts the tokens of a conversation.", JSON, "Count", ANSWER_ERRORS, NULL},
-    {"POST", "/tokenize", endpoint_tokenize, BODY_TOKENIZE, false, "Tokens",
+    {"POST", "/tokenize", endpoint_tokenize, BODY_TOKENIZE, ACCESS_ALL, "Tokens",
      "Converts a text or a conversation to token ids.", JSON, "Tokens", ADMIN_ERRORS, NULL},
-    {"POST", "/detokenize", endpoint_detokenize, BODY_DETOKENIZE, false, "Tokens",
+    {"POST", "/detokenize", endpoint_detokenize, BODY_DETOKENIZE, ACCESS_ALL, "Tokens",
      "Converts token ids to text.", JSON, "Text", ADMIN_ERRORS, NULL},
-    {"GET", "/tokenizer_info", endpoint_tokenizer_info, BODY_NONE, false, "Tokens",
+    {"GET", "/tokenizer_info", endpoint_tokenizer_info, BODY_NONE, ACCESS_ALL, "Tokens",
      "Special tokens, limits and chat template of the tokenizer.", JSON, "Tokenizer",
      "401,403,404,429,503", NULL},
-    {"POST", "/v1/load_lora_adapter", endpoint_load, BODY_LOAD, true, "Adapters",
+    {"POST", "/v1/load_lora_adapter", endpoint_load, BODY_LOAD, ACCESS_OWNER, "Adapters",
      "Loads an adapter, or replaces the one with this name.", TEXT, NULL, ADMIN_ERRORS, NULL},
-    {"POST", "/v1/unload_lora_adapter", endpoint_unload, BODY_UNLOAD, true, "Adapters",
+    {"POST", "/v1/unload_lora_adapter", endpoint_unload, BODY_UNLOAD, ACCESS_OWNER, "Adapters",
      "Unloads an adapter after the requests that use it have finished.", TEXT, NULL, ADMIN_ERRORS,
      NULL},
-    {"GET", "/lora-adapters", endpoint_scales, BODY_NONE, false, "Adapters",
+    {"GET", "/lora-adapters", endpoint_scales, BODY_NONE, ACCESS_ALL, "Adapters",
      "Lists adapters by id, with the default scale for requests that select none.", JSON,
      "Adapters", READ_ERRORS, NULL},
-    {"POST", "/lora-adapters", endpoint_set_scales, BODY_SCALES, true, "Adapters",
+    {"POST", "/lora-adapters", endpoint_set_scales, BODY_SCALES, ACCESS_ADMIN, "Adapters",
      "Sets the default scales; adapters that are not listed get 0.", JSON, "Success", ADMIN_ERRORS,
      NULL},
-    {"GET", "/health", endpoint_health, BODY_NONE, false, "Operation",
+    {"GET", "/health", endpoint_health, BODY_NONE, ACCESS_ALL, "Operation",
      "Reports whether the server is healthy: the decode loop is idle or has made progress lately, "
      "and the device works.",
      JSON, "Health", "403,503", NULL},
-    {"GET", "/ready", endpoint_ready, BODY_NONE, false, "Operation",
+    {"GET", "/ready", endpoint_ready, BODY_NONE, ACCESS_ALL, "Operation",
      "Reports whether the server accepts requests; 503 while it drains.", JSON, "Health", "403,503",
      NULL},
-    {"GET", "/metrics", endpoint_metrics, BODY_NONE, false, "Operation",
+    {"GET", "/metrics", endpoint_metrics, BODY_NONE, ACCESS_METRICS, "Operation",
      "Counters and histograms for Prometheus.", TEXT, NULL, "401,403,404,429,503", NULL},
-    {"GET", "/telemetry", endpoint_telemetry, BODY_NONE, false, "Operation",
+    {"GET", "/telemetry", endpoint_telemetry, BODY_NONE, ACCESS_METRICS, "Operation",
      "Returns the data of the dashboard.", JSON, "Telemetry", "401,403,404,429,503", NULL},
-    {"GET", "/training", endpoint_training, BODY_NONE, false, "Operation",
+    {"GET", "/training", endpoint_training, BODY_NONE, ACCESS_ALL, "Operation",
      "Lists training runs, or, with run, returns the metrics of one.", JSON, "Training",
      "401,403,404,429,503", openapi_training_run},
-    {"GET", "/version", endpoint_version, BODY_NONE, false, "Operation",
+    {"GET", "/v1/usage", endpoint_usage, BODY_NONE, ACCESS_ALL, "Operation",
+     "Requests and tokens by key and day, and quota windows; a key sees its own, administrators "
+     "all.",
+     JSON, "Usage", "400,401,403,404,429,503", openapi_usage},
+    {"GET", "/version", endpoint_version, BODY_NONE, ACCESS_ALL, "Operation",
      "Version, model and limits.", JSON, "Version", READ_ERRORS, NULL},
-    {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, false, "Operation",
+    {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, ACCESS_ALL, "Operation",
      "Returns this document.", JSON, "Document", "403,503", NULL},
-    {"POST", "/debug/trace", endpoint_trace, BODY_NONE, true, "Operation",
+    {"POST", "/debug/trace", endpoint_trace, BODY_NONE, ACCESS_ADMIN, "Operation",
      "Records a Chrome trace for some seconds.", JSON, "Trace", ADMIN_ERRORS,
      openapi_trace_seconds},
 };
@@ -83,21 +108,24 @@ static bool path_matches(const char *pattern, const char *path) {
     size_t fixed = strcspn(pattern, "{");
     if (pattern[fixed] == '\0')
         return strcmp(pattern, path) == 0;
-    return strncmp(pattern, path, fixed) == 0 && path[fixed] != '\0';
+    const char *behind = strchr(pattern + fixed, '}') + 1;
+    size_t size = strlen(path), end = strlen(behind);
+    return size > fixed + end && strncmp(pattern, path, fixed) == 0 &&
+           strcmp(path + size - end, behind) == 0;
 }
 
 static void api_allowed(void *context, const char *path, char *text, size_t capacity) {
     const api *api = context;
-    static const char *const methods[] = {"GET", "POST"};
+    static const char *const methods[] = {"GET", "POST", "DELETE"};
     bool known = !api->options->no_page && page_find(path) != NULL;
-    bool takes[2] = {known, false};
+    bool takes[3] = {known, false, false};
     for (size_t i = 0; i < api_route_count; i++)
-        for (size_t m = 0; m < 2; m++)
+        for (size_t m = 0; m < 3; m++)
             if (path_matches(api_routes[i].path, path) &&
                 strcmp(api_routes[i].method, methods[m]) == 0)
                 known = takes[m] = true;
-    snprintf(text, capacity, "%s%sOPTIONS", takes[0] || !known ? "GET, HEAD, " : "",
-             takes[1] || !known ? "POST, " : "");
+    snprintf(text, capacity, "%s%s%sOPTIONS", takes[0] || !known ? "GET, HEAD, " : "",
+             takes[1] || !known ? "POST, " : "", takes[2] ? "DELETE, " : "");
 }
 
 static void refuse_method(api *api, exchange *exchange, const char *path) {
@@ -106,6 +134,37 @@ static void refuse_method(api *api, exchange *exchange, const char *path) {
     exchange_set_header(exchange, "Allow", allowed);
     exchange_fail(exchange, 405, NULL, "method_not_allowed",
                   "method not allowed for %.200s; allowed: %s", path, allowed);
+}
+
+static bool may_use(const api_route *route, const exchange_request *asked) {
+    switch (route->access) {
+    case ACCESS_ADMIN:
+        return asked->may_administer;
+    case ACCESS_OWNER:
+        return asked->may_administer || server_key_own_adapters(asked->key) > 0;
+    case ACCESS_METRICS:
+        return server_key_sees_metrics(asked->key);
+    case ACCESS_ALL:
+        break;
+    }
+    return true;
+}
+
+void api_audit(const api *api, exchange *exchange, const char *action, const char *target,
+               const char *reason) {
+    const exchange_request *asked = exchange_asked(exchange);
+    if (api->host.audit == NULL)
+        return;
+    audit_entry entry = {.actor = asked->key == NULL ? "local" : server_key_name(asked->key),
+                         .peer = asked->peer,
+                         .request = asked->id,
+                         .action = action,
+                         .target = target,
+                         .outcome = reason == NULL          ? AUDIT_DONE
+                                    : action == asked->path ? AUDIT_DENIED
+                                                            : AUDIT_FAILED,
+                         .reason = reason};
+    api->host.audit(api->host.context, &entry);
 }
 
 void api_answer_route(api *api, exchange *exchange) {
@@ -118,10 +177,14 @@ void api_answer_route(api *api, exchange *exchange) {
         known = true;
         if (strcmp(route->method, asked->method) != 0)
             continue;
-        if (route->admin && !asked->may_administer)
-            exchange_fail(exchange, 403, NULL, "admin_only", "%s needs an admin key", asked->path);
-        else
+        if (may_use(route, asked)) {
             route->answer(api, exchange);
+            return;
+        }
+        if (route->access != ACCESS_METRICS)
+            api_audit(api, exchange, asked->path, NULL, "needs an admin key");
+        exchange_fail(exchange, 403, NULL, "admin_only", "%s needs an admin key%s", asked->path,
+                      route->access == ACCESS_METRICS ? " or one with \"metrics\"" : "");
         return;
     }
     const page_file *page = api->options->no_page ? NULL : page_find(asked->path);
@@ -194,6 +257,13 @@ avo_status api_open(const server_options *options, const api_host *host, api **o
         return status_no_memory(error, "the endpoints", sizeof(*opened));
     }
     adapters_number(opened);
+    if (options->state != NULL) {
+        avo_status status = batches_open(opened, &opened->batches, error);
+        if (status != AVO_OK) {
+            api_close(opened);
+            return status;
+        }
+    }
     *out = opened;
     return AVO_OK;
 }
@@ -201,6 +271,7 @@ avo_status api_open(const server_options *options, const api_host *host, api **o
 void api_close(api *api) {
     if (api == NULL)
         return;
+    batches_close(api->batches);
     pthread_mutex_lock(&api->lock);
     while (api->helpers > 0 || api->readers > 0 || api->room_runs)
         pthread_cond_wait(&api->idle, &api->lock);

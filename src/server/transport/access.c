@@ -4,9 +4,6 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 
-#include <stdio.h>
-#include <time.h>
-
 static void write_usage(json_writer *w, const exchange_usage *usage) {
     if (usage->model != NULL)
         json_member_string(w, "model", usage->model);
@@ -24,13 +21,8 @@ static double microseconds(double seconds) {
 }
 
 static void write_beginning(json_writer *w, const access_refusal *line, const char *key) {
-    struct timespec now;
-    struct tm parts;
-    char seconds[40], time_text[64];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(time_text, sizeof(time_text), "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
+    char time_text[LOG_TIME_BYTES];
+    log_time(time_text);
     json_member_string(w, "time", time_text);
     json_member_string(w, "id", line->id);
     json_member_string(w, "peer", line->peer);
@@ -90,6 +82,40 @@ void access_log_exchange(carried *exchange) {
     write_line(&w, exchange);
     json_end(&w);
     log_line(exchange->server->log, &w);
+}
+
+/* Scrapes and health checks say nothing of a request's time. */
+static bool is_traced(const exchange_request *asked) {
+    return strcmp(asked->method, "GET") != 0;
+}
+
+void access_trace(const carried *exchange) {
+    const exchange_request *asked = &exchange->base.asked;
+    otlp *otlp = exchange->server->otlp;
+    if (otlp == NULL || !is_traced(asked))
+        return;
+    ledger_time now = ledger_now();
+    uint64_t end = (uint64_t)now.unix_ms * 1000000, spent = now.steady_ns - exchange->begun_ns;
+    otlp_request request = {.method = asked->method,
+                            .path = asked->path,
+                            .id = exchange->id,
+                            .key = asked->key == NULL ? NULL : server_key_name(asked->key),
+                            .status = exchange->status,
+                            .failed = exchange->failed || exchange->gone || exchange->cut,
+                            .begin_ns = end - spent,
+                            .end_ns = end};
+    (void)otlp_parent_read(text_from(headers_find(&exchange->headers, "traceparent")),
+                           &request.parent);
+    if (exchange->has_usage) {
+        const exchange_usage *usage = &exchange->usage;
+        request.model = usage->model;
+        request.queue_seconds = usage->queue_seconds;
+        request.first_token_seconds = usage->first_token_seconds;
+        request.prompt_tokens = usage->prompt_tokens;
+        request.cached_tokens = usage->reused_tokens;
+        request.new_tokens = usage->new_tokens;
+    }
+    otlp_add(otlp, &request);
 }
 
 void access_log_refusal(const server *server, const access_refusal *line) {

@@ -1,8 +1,6 @@
 /* May a request be answered? Host, method, origin, key, rate: everything that its head says. */
 #include "server/server_int.h"
 
-#include "base/clock.h"
-
 #include <strings.h>
 
 static const char *header(const carried *exchange, const char *name) {
@@ -66,10 +64,13 @@ static void check_key(carried *exchange) {
     exchange->pays = true;
     if (strcmp(exchange->base.asked.method, "GET") == 0)
         return;
-    double retry = 0.0;
-    const char *what = NULL;
-    if (!server_key_admit(exchange->base.asked.key, clock_now_ns(), &retry, &what))
-        exchange_refuse(&exchange->base, 429, retry, what);
+    ledger_time now = ledger_now();
+    ledger_verdict verdict;
+    exchange->entered = server_key_admit(exchange->base.asked.key, &now, &verdict);
+    rates_tell(&exchange->base, server_key_limits(exchange->base.asked.key), &verdict.left);
+    if (!exchange->entered)
+        exchange_refuse(&exchange->base, 429, verdict.retry_seconds,
+                        server_key_refusal(verdict.refusal));
 }
 
 /* ---- Everything else ---- */

@@ -101,14 +101,27 @@ static void carried_share(exchange *exchange) {
     atomic_fetch_add_explicit(&carried_of(exchange)->references, 1, memory_order_relaxed);
 }
 
+/* Its tokens count against the key, whose next request may come. */
+static void settle_key(const carried *exchange) {
+    const server_key *key = exchange->base.asked.key;
+    if (exchange->has_usage && key != NULL) {
+        ledger_time now = ledger_now();
+        ledger_totals used = {.prompt_tokens = exchange->usage.prompt_tokens,
+                              .cached_tokens = exchange->usage.reused_tokens,
+                              .new_tokens = exchange->usage.new_tokens};
+        server_key_charge(key, &now, &used);
+    }
+    if (exchange->entered)
+        server_key_leave(key);
+}
+
 static void carried_release(exchange *released) {
     carried *exchange = carried_of(released);
     if (atomic_fetch_sub_explicit(&exchange->references, 1, memory_order_acq_rel) != 1)
         return;
     server *server = exchange->server;
-    if (exchange->has_usage && exchange->base.asked.key != NULL)
-        server_key_charge(exchange->base.asked.key, clock_now_ns(),
-                          (uint64_t)exchange->usage.prompt_tokens + exchange->usage.new_tokens);
+    settle_key(exchange);
+    access_trace(exchange);
     access_log_exchange(exchange);
     body_give_back(exchange);
     free_parts(exchange);
@@ -140,7 +153,10 @@ static void add_cors(const carried *exchange, header_function see, void *context
     if (!any && (origin == NULL || strcmp(origin, allowed) != 0))
         return;
     see(context, "Access-Control-Allow-Origin", allowed);
-    see(context, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    see(context, "Access-Control-Expose-Headers",
+        "X-Request-Id, Retry-After, x-ratelimit-limit-requests, "
+        "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
+        "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens");
 }
 
 void carried_each_header(const carried *exchange, header_function see, void *context) {

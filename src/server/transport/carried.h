@@ -50,6 +50,7 @@ struct carried {
     bool keep_head; /* HEAD: answered as GET, without the body */
     bool counted;   /* in open_exchanges */
     bool watches;   /* answered until the client or the server goes: never in open_exchanges */
+    bool entered;   /* counted as a request of its key */
     uint64_t begun_ns;
     buffer body;
     uint64_t body_counted; /* in the server's body_bytes, and with `payer` */
@@ -132,6 +133,8 @@ void carried_call_off(carried *exchange);
 /* By its head: host, method, origin, key, rate, encoding, announced length (UINT64_MAX: in chunks).
  */
 void admission_check(carried *exchange, uint64_t announced_bytes);
+/* The headers x-ratelimit-*, as OpenAI has them, of a key that has limits. */
+void rates_tell(exchange *exchange, const ledger_limits *limits, const ledger_headroom *left);
 /* A 413. */
 void admission_refuse_body(carried *exchange);
 /* host.c: 403 where the request's Host is no name of this server. */
@@ -151,6 +154,8 @@ void body_complete(carried *exchange);
 /* ---- access.c: lines of the access log ---- */
 
 void access_log_exchange(carried *exchange);
+/* The same as a span, where traces are exported. */
+void access_trace(const carried *exchange);
 /* The same for what never became one. */
 typedef struct access_refusal {
     const char *id, *peer;

@@ -35,6 +35,7 @@ typedef struct exchange_request {
     /* The client speaks gRPC: an error is a status and a text in the trailers, without a body. The
      * statuses that endpoints give are HTTP's; the carrier translates them. */
     bool grpc;
+    bool background; /* of a batch: in the lowest class */
 } exchange_request;
 
 /* What the access log says besides: tokens and timings of this request. Its tokens count against
