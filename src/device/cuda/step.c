@@ -290,6 +290,8 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
 static void positions(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     position_call call = position_of(step, number);
+    if (tiles_position(step, number, &call))
+        return;
     cuda_launch launch = {CUDA_KERNEL_position, layer->heads + 2 * layer->kv_heads,
                           step->batch->rows,    1,
                           POSITION_THREADS,     POSITION_SHARED,

@@ -30,6 +30,27 @@ uint32_t tiles_write(cuda_step *step, uint32_t *tile) {
     return count;
 }
 
+bool tiles_position(cuda_step *step, uint32_t number, const position_call *given) {
+    const layer_view *layer = &step->model->layer[number];
+    uint32_t size = layer->head_size, type = given->kv.type;
+    if (step->tuning->tiles == 0 || (size != 64 && size != 128) ||
+        (type != CALL_KV_F16 && type != CALL_KV_INT8) || given->query_norm.kind != CALL_NORM_NONE ||
+        given->key_norm.kind != CALL_NORM_NONE ||
+        (given->cosine != NULL && 2 * given->pairs != size))
+        return false;
+    position_call call = *given;
+    call.rows = step->batch->rows;
+    uint32_t warps = (layer->heads + 2 * layer->kv_heads) * call.rows, each = POSITION_THREADS / 32;
+    cuda_launch launch = {.kernel =
+                              size == 64 ? CUDA_KERNEL_position_64 : CUDA_KERNEL_position_128,
+                          .x = (warps + each - 1) / each,
+                          .y = 1,
+                          .z = 1,
+                          .threads = POSITION_THREADS};
+    step_launch(step, &launch, &call);
+    return true;
+}
+
 static const uint32_t *tile_table(const cuda_step *step) {
     return (const uint32_t *)(const void *)(step->stream->memory + step->stream->input.tile);
 }

@@ -26,6 +26,8 @@
     X(walk_q8b, walk_call, FEW_THREADS, 1, true)                                                   \
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
+    X(position_64, position_call, 256, 4, false)                                                   \
+    X(position_128, position_call, 256, 4, false)                                                  \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
     X(attend_int8_64, attend_tiles_call, 128, 3, false)                                            \
     X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
@@ -255,6 +257,7 @@ typedef struct position_call {
     norm_call query_norm, key_norm;
     const float *cosine, *sine; /* [rows][pairs_max]; NULL: no rotation */
     uint32_t pairs, pairs_max, interleaved;
+    uint32_t rows; /* position_64 and position_128: a warp for each head of each row */
 } position_call;
 
 #define ATTEND_THREADS 256

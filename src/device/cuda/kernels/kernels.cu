@@ -8,6 +8,7 @@
 #include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
+#include "device/cuda/kernels/place_many.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/walk.h"
