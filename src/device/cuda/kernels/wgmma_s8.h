@@ -117,7 +117,7 @@ EXACT_INLINE void wgmma_128(int32_t (*s)[4], const uint32_t *a, uint64_t x, uint
 /* Before the first product of a sequence: registers are written. */
 EXACT_INLINE void wgmma_begin(void) {
 #if WGMMA_CARD
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.fence.sync.aligned;");
 #endif
 }
 
@@ -135,7 +135,7 @@ EXACT_INLINE void wgmma_multiply(uint32_t rows, const wgmma_words *weights, cons
         wgmma_64(sum[0].of, weights[0].of, from, add);
     else
         wgmma_128(sum[0].of, weights[0].of, from, add);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.commit_group.sync.aligned;");
 #elif !defined(__CUDACC__)
     for (uint32_t lane = 0; lane < OWN_LANES; lane++)
         for (uint32_t i = 0; i < rows / 2; i++) {
@@ -154,11 +154,15 @@ EXACT_INLINE void wgmma_multiply(uint32_t rows, const wgmma_words *weights, cons
 #endif
 }
 
-/* Until at most `left` products are under way: a constant. The sums may be read behind 0 alone. */
+/* Until at most `left` products are under way: a constant. The sums may be read behind WGMMA_END
+ * alone. Loads may be moved across all of these but the last one: only copies in bulk write where
+ * products read, and they have barriers of their own. */
 #if WGMMA_CARD
-#define WGMMA_WAIT(left) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory")
+#define WGMMA_WAIT(left) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left))
+#define WGMMA_END()      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory")
 #else
 #define WGMMA_WAIT(left) (void)0
+#define WGMMA_END()      (void)0
 #endif
 
 /* ---- Barriers of copies in bulk ---- */
