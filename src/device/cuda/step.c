@@ -269,8 +269,9 @@ static position_call position_of(cuda_step *step, uint32_t number) {
 static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
     uint32_t rows = step->batch->rows, stride = (layer->head_size + 15) / 16 * 16;
+    bool many = rows > FEW_ROWS && (step->splits > 1 || tiles_known(step, number, attend));
     if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
-        !step->alone || (step->splits > 1 && rows > FEW_ROWS))
+        !step->alone || many)
         return false;
     uint64_t words = attend->query_bytes / 4 + 7 * (uint64_t)stride + 512 + 64 + 16;
     uint64_t bytes = CALL_SPLIT / CALL_PAGE * attend->kv.head_bytes + 4 * words + ATTEND_SHARED;

@@ -73,17 +73,27 @@ static bool half_attend(cuda_step *step, const layer_view *layer, attend_tiles_c
     return true;
 }
 
+static bool tiles_fit(const cuda_step *step, const layer_view *layer) {
+    uint32_t size = layer->head_size;
+    return step->tiles > 0 && step->tuning->tiles > 0 && (size == 64 || size == 128) &&
+           group_of(layer) == group_of(&step->model->layer[0]);
+}
+
+bool tiles_known(const cuda_step *step, uint32_t number, const attend_rows_call *attend) {
+    const layer_view *layer = &step->model->layer[number];
+    return attend->kv.type == CALL_KV_INT8 && tiles_fit(step, layer) &&
+           ATTEND_TILE_SHARED(layer->head_size) <= step->port->limits.shared;
+}
+
 bool tiles_attend(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
-    const cuda_limits *limits = &step->port->limits;
     uint32_t size = layer->head_size;
-    if (step->tiles == 0 || step->tuning->tiles == 0 || (size != 64 && size != 128) ||
-        group_of(layer) != group_of(&step->model->layer[0]))
+    if (!tiles_fit(step, layer))
         return false;
     attend_tiles_call call = {.rows = *attend, .tiles = step->tiles, .share = 1};
     if (attend->kv.type == CALL_KV_F16)
         return half_attend(step, layer, &call);
-    if (attend->kv.type != CALL_KV_INT8 || ATTEND_TILE_SHARED(size) > limits->shared)
+    if (!tiles_known(step, number, attend))
         return false;
     call.tile = tile_table(step);
     while (call.share < ATTEND_TILE_WARPS && call.share < step->splits &&
