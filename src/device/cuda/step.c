@@ -5,7 +5,7 @@
 #include "base/float_mode.h"
 #include "device/cpu/ref/ref.h"
 #include "device/cuda/kernels/rows.h"
-#include "device/cuda/kernels/tile.h"
+#include "device/cuda/kernels/tile_units.h"
 
 #include <assert.h>
 #include <string.h>
@@ -111,6 +111,19 @@ linear_one step_linear(const weight_view *weight, const activation_view *x) {
     return one;
 }
 
+/* Shared memory of tiles of these products; 0: not with these types. */
+static uint32_t units_shared(const linear_batch *batch, uint32_t calls) {
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < calls; i++) {
+        const linear_one *one = &batch->one[i];
+        if (!units_known(&one->shape) || one->x.form == CALL_A8R)
+            return 0;
+        uint32_t own = TILE_BUFFERS * units_buffer(&one->shape);
+        bytes = own > bytes ? own : bytes;
+    }
+    return bytes;
+}
+
 /* Products of one kernel in one launch, `count` of them at most LINEAR_CALLS. */
 static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_one *one,
                             size_t count) {
@@ -123,13 +136,18 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
         outputs = one[i].rows > outputs ? one[i].rows : outputs;
         rows = one[i].x_rows > rows ? one[i].x_rows : rows;
     }
-    if (kernel == CUDA_KERNEL_linear_q4r && step->tuning->tile > 0 && rows >= step->tuning->tile) {
-        cuda_launch tile = {CUDA_KERNEL_tile_q4r,
+    uint32_t shared = kernel == CUDA_KERNEL_linear_q4r     ? TILE_SHARED
+                      : kernel == CUDA_KERNEL_linear_units ? units_shared(&batch, calls)
+                                                           : 0;
+    if (shared > 0 && shared <= step->port->limits.shared && step->tuning->tile > 0 &&
+        rows >= step->tuning->tile) {
+        cuda_launch tile = {kernel == CUDA_KERNEL_linear_q4r ? CUDA_KERNEL_tile_q4r
+                                                             : CUDA_KERNEL_tile_units,
                             (rows + TILE_ROWS - 1) / TILE_ROWS,
                             (outputs + 16 * TILE_PANELS - 1) / (16 * TILE_PANELS),
                             calls,
                             TILE_THREADS,
-                            TILE_SHARED,
+                            shared,
                             CUDA_BEHIND};
         step_launch(step, &tile, &batch);
         return;

@@ -11,6 +11,7 @@
     X(prepare, prepare_call, 512, 1, false)                                                        \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
+    X(tile_units, linear_batch, 256, 2, false)                                                     \
     X(wide_128, wide_call, 128 * WIDE_GROUPS_128 * WIDE_SPLITS_128, 1, false)                      \
     X(wide_64, wide_call, 128 * WIDE_GROUPS_64 * WIDE_SPLITS_64, 1, false)                         \
     X(wide_32, wide_call, 128 * WIDE_GROUPS_32 * WIDE_SPLITS_32, 1, false)                         \

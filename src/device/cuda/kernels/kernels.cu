@@ -11,6 +11,7 @@
 #include "device/cuda/kernels/place_many.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
+#include "device/cuda/kernels/tile_units.h"
 #include "device/cuda/kernels/walk.h"
 #include "device/cuda/kernels/wide.h"
 
