@@ -6,6 +6,7 @@
 
 /* Tiles of 128 rows from here on: below, the same rows in smaller tiles. */
 #define WIDE_LARGE 65
+#define ROWS_MANY  256
 
 static bool all_q4r(const cuda_product *products, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -50,8 +51,14 @@ static void prepare(cuda_step *step, const cuda_site *site, const wide_call *cal
                         .padded = call->padded,
                         .norm = step_norm(step, site->norm == NULL ? &none : site->norm,
                                           site->place, site->layer, site->rows, site->head)};
-    uint32_t row = own.norm.kind != CALL_NORM_NONE && own.staged ? site->k * 4 : 0;
-    cuda_launch launch = {CUDA_KERNEL_wide_x, site->rows, 1, 1, PREPARE_THREADS,
+    /* Few rows: many threads for each. Many: small blocks, of which some add norms up while others
+     * rotate. */
+    bool normed = own.norm.kind != CALL_NORM_NONE;
+    uint32_t row = normed && own.staged ? site->k * 4 : 0;
+    uint32_t threads = site->rows < ROWS_MANY ? PREPARE_THREADS : PREPARE_THREADS / 2;
+    uint32_t parts = (call->steps + threads / WARP - 1) / (threads / WARP);
+    own.parts = normed ? 1 : parts;
+    cuda_launch launch = {CUDA_KERNEL_wide_x,    site->rows, own.parts, 1, threads,
                           NORM_SHARED * 4 + row, CUDA_BEHIND};
     step_launch(step, &launch, &own);
 }

@@ -98,6 +98,7 @@ typedef struct prepare_call {
     uint32_t staged;                /* shared memory has room for the whole row */
     uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
     uint32_t padded;                /* wide_x: rows, up to a multiple of eight */
+    uint32_t parts;                 /* wide_x: blocks of a row; with a norm, one */
     norm_call norm;
 } prepare_call;
 

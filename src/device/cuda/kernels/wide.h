@@ -509,6 +509,11 @@ WIDE_KERNEL(16, WIDE_GROUPS_16, WIDE_SPLITS_16)
 
 /* ---- Rows of x ---- */
 
+/* The usual one in line. */
+EXACT_INLINE float wide_activation(uint32_t kind, float x) {
+    return kind == EXACT_SILU ? x * fused_sigmoid(x) : input_activation(kind, x);
+}
+
 /* Of a lane: 8 numbers from `lane · 8` on. */
 EXACT_INLINE void wide_load(const prepare_call *call, const kernel_place *at, const float *x,
                             const float *gate, float mean, float scale, uint32_t begin,
@@ -547,8 +552,8 @@ EXACT_INLINE void wide_load(const prepare_call *call, const kernel_place *at, co
                 if (call->norm.kind != CALL_NORM_NONE)
                     y = norm_apply(&call->norm, at->x, first + j, y, mean, scale);
                 if (call->activated)
-                    y = gate != NULL ? input_activation(call->activation, b[j]) * y
-                                     : input_activation(call->activation, y);
+                    y = gate != NULL ? wide_activation(call->activation, b[j]) * y
+                                     : wide_activation(call->activation, y);
             }
             numbers[own].y[j] = y;
         }
@@ -591,7 +596,8 @@ EXACT_INLINE void wide_x_row(const prepare_call *call, const kernel_place *at, c
     bool normed = call->norm.kind != CALL_NORM_NONE;
     float mean = normed ? norm_mean(&call->norm, call->k, at->shared) : 0.0f;
     float scale = normed ? norm_scale(&call->norm, call->k, at->shared) : 0.0f;
-    for (uint32_t step = warp_of(at); step * INPUT_K < call->k; step += warps_of(at)) {
+    for (uint32_t step = at->y * warps_of(at) + warp_of(at); step * INPUT_K < call->k;
+         step += call->parts * warps_of(at)) {
         uint32_t left = (call->k + 15) / 16 * 16 - step * INPUT_K;
         lane_numbers numbers[OWN_LANES];
         wide_load(call, at, x, gate, mean, scale, step * INPUT_K, numbers);
@@ -600,7 +606,7 @@ EXACT_INLINE void wide_x_row(const prepare_call *call, const kernel_place *at, c
     }
 }
 
-/* Block = row. */
+/* Block (row, part of it). */
 EXACT_INLINE void kernel_wide_x(const prepare_call *call, kernel_place *at) {
     uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
     const float *x = call->x + row * call->stride;
