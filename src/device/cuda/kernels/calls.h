@@ -205,7 +205,7 @@ typedef struct walk_call {
 
 /* Warpgroups of a block that have panels of their own, and that share a panel's k: by the rows of a
  * tile. */
-#define WIDE_GROUPS_128 3
+#define WIDE_GROUPS_128 2
 #define WIDE_SPLITS_128 1
 #define WIDE_GROUPS_64  1
 #define WIDE_SPLITS_64  4
