@@ -237,6 +237,109 @@ static void negative_multipliers_have_the_bits_of_the_processor(void **state) {
     }
 }
 
+/* Heads of 64 and 128 dimensions have kernels of their own for many rows: several splits, and tiles
+ * that are not full. */
+static void attention_of_many_rows_has_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"heads", "short"}, *const kv[] = {"int8", "f16"};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    for (size_t i = 0; i < 4; i++) {
+        pack_options options = {.type = PACK_Q4, .threads = 2};
+        pack_report report;
+        avo_error error = {0};
+        assert_ok_error(pack_random(shapes[i / 2], 1, path, &options, &report, &error), &error);
+        model_case given = {path, kv[i % 2], 147, "tiles=1"};
+        check_case(&given, 330);
+    }
+}
+
+/* Tiles of 32 k: bytes with one scale for each row or block, nibbles with and without minima. */
+static void tiles_of_units_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const pack_type types[] = {PACK_Q8, PACK_Q8C, PACK_Q4_0, PACK_Q4_1, PACK_Q4B64};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        pack_options options = {.type = types[i], .threads = 2};
+        pack_report report;
+        avo_error error = {0};
+        assert_ok_error(pack_random("heads", 1, path, &options, &report, &error), &error);
+        model_case given = {path, "int8", 71, "tile=9"};
+        check_case(&given, 142);
+    }
+}
+
+#define TOGETHER        6
+#define TOGETHER_TOKENS 300
+
+/* Logits of the last token of sessions that are computed together, a row each. */
+static float *compute_together(avo_model *model, const char *kv, const char *device,
+                               uint32_t vocabulary) {
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    avo_engine *engine;
+    avo_session *session[TOGETHER];
+    avo_batch *batch;
+    avo_error error = {0};
+    options.device = device;
+    options.kv_type = kv;
+    options.context_max = options.rope_context = TOGETHER_TOKENS + 1;
+    options.sessions_max = TOGETHER;
+    options.rows_max = TOGETHER_TOKENS;
+    options.logits_max = TOGETHER;
+    float *logits = malloc(TOGETHER * (size_t)vocabulary * sizeof(float));
+    assert_non_null(logits);
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    assert_ok_error(avo_batch_open(engine, &batch, &error), &error);
+    for (uint32_t s = 0; s < TOGETHER; s++) {
+        int32_t ids[TOGETHER_TOKENS];
+        for (uint32_t i = 0; i < TOGETHER_TOKENS; i++)
+            ids[i] = (int32_t)((i * (7 + s) + 3) % 90);
+        assert_ok_error(avo_session_open(engine, NULL, &session[s], &error), &error);
+        avo_batch_clear(batch);
+        assert_ok(avo_batch_add(batch, session[s], ids, TOGETHER_TOKENS - 37 * s));
+        assert_ok(avo_step(engine, batch));
+    }
+    avo_batch_clear(batch);
+    for (uint32_t s = 0; s < TOGETHER; s++) {
+        int32_t id = (int32_t)s;
+        assert_ok(avo_batch_add_scored(batch, session[s], &id, 1, 1));
+    }
+    assert_ok(avo_step(engine, batch));
+    for (uint32_t s = 0; s < TOGETHER; s++)
+        memcpy(logits + (size_t)s * vocabulary, avo_batch_logits(batch, session[s], 0),
+               vocabulary * sizeof(float));
+    avo_batch_close(batch);
+    for (uint32_t s = 0; s < TOGETHER; s++)
+        avo_session_close(session[s]);
+    avo_engine_close(engine);
+    return logits;
+}
+
+static void sessions_together_have_the_bits_of_the_processor(void **state) {
+    (void)state;
+    static const char *const kv[] = {"int8", "f16"};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
+    pack_options options = {.type = PACK_Q4, .threads = 2};
+    pack_report report;
+    avo_model *model;
+    avo_error error = {0};
+    avo_model_info info = {.size = sizeof(info)};
+    assert_ok_error(pack_random("heads", 1, path, &options, &report, &error), &error);
+    assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
+    avo_model_describe(model, &info);
+    for (size_t i = 0; i < 2; i++) {
+        float *wanted = compute_together(model, kv[i], "cpu", info.vocabulary);
+        float *found = compute_together(model, kv[i], card(), info.vocabulary);
+        if (memcmp(wanted, found, TOGETHER * (size_t)info.vocabulary * sizeof(float)) != 0)
+            fail_msg("%s pages: other bits", kv[i]);
+        free(wanted);
+        free(found);
+    }
+    avo_model_close(model);
+}
+
 /* Every way to compute a step. */
 static void every_way_has_the_same_bits(void **state) {
     (void)state;
@@ -657,6 +760,9 @@ int main(void) {
         cmocka_unit_test(larger_models_have_the_bits_of_the_processor),
         cmocka_unit_test(tiles_have_the_bits_of_the_processor),
         cmocka_unit_test(negative_multipliers_have_the_bits_of_the_processor),
+        cmocka_unit_test(attention_of_many_rows_has_the_bits_of_the_processor),
+        cmocka_unit_test(tiles_of_units_have_the_bits_of_the_processor),
+        cmocka_unit_test(sessions_together_have_the_bits_of_the_processor),
         cmocka_unit_test(every_way_has_the_same_bits),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
         cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),
