@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_ROWS      512 /* of a prompt, at most */
+#define STEP_ROWS      512  /* of a prompt, at most */
 #define STEP_ROWS_CARD 2048 /* on a graphics card, which fewer rows do not fill */
 
 /* Everything that one number of threads needs. */
@@ -26,7 +26,7 @@ typedef struct runner {
     uint32_t vocabulary;
     uint32_t threads;
     uint64_t cases_done, cases;
-    uint32_t repeat; /* of the case at hand */
+    uint32_t repeat;    /* of the case at hand */
     uint32_t step_rows; /* of a prompt, at most */
     int32_t tokens[STEP_ROWS_CARD];
 } runner;
@@ -242,8 +242,7 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     options.size = sizeof(options);
     options.kv_type = kv_type;
     options.device = isa;
-    r->step_rows =
-        isa != NULL && strncmp(isa, "cuda", 4) == 0 ? STEP_ROWS_CARD : STEP_ROWS;
+    r->step_rows = isa != NULL && strncmp(isa, "cuda", 4) == 0 ? STEP_ROWS_CARD : STEP_ROWS;
     size_engine(r->options, threads, r->step_rows, &options);
     avo_plan plan = AVO_PLAN_INIT;
     AVO_TRY(avo_engine_plan(model, &options, &plan, error));

@@ -247,9 +247,8 @@ static cu_result read_limits(card_port *card) {
         result = library->device_attribute(&major, CU_COMPUTE_MAJOR, card->device);
     if (result == 0)
         result = library->device_attribute(&minor, CU_COMPUTE_MINOR, card->device);
-    card->base.limits =
-        (cuda_limits){(uint32_t)multiprocessors, (uint32_t)shared,
-                                       major == CARD_GROUPS && minor == 0, major >= CARD_EARLY};
+    card->base.limits = (cuda_limits){(uint32_t)multiprocessors, (uint32_t)shared,
+                                      major == CARD_GROUPS && minor == 0, major >= CARD_EARLY};
     return result;
 }
 

@@ -105,7 +105,8 @@ static avo_status stream_open(device_stream *base, avo_error *error) {
     size_t output = shape->head_rows * (sizeof(head_top) + stream->chunks * sizeof(head_sum));
     if (!cuda_scratch_lay(shape, NULL, &sizes, &stream->input, &stream->memory_bytes))
         return too_large(shape, error);
-    /* Steps of many rows share out embeddings and angles; with few the caller's thread does them. */
+    /* Steps of many rows share out embeddings and angles; with few the caller's thread does them.
+     */
     stream->workers = cpu_usable_threads();
     if (stream->workers > HOST_WORKERS)
         stream->workers = HOST_WORKERS;

@@ -1,7 +1,7 @@
 /* Attention of many rows: which rows of a step make a tile, and its launch. */
 #include "device/cuda/step_int.h"
 
-#define HALF_FILLED 16 /* rows of a tile of F16 pages, on average, from which it is worth while */
+#define HALF_FILLED 16   /* rows of a tile of F16 pages, on average, from which it is worth while */
 #define WARPS_MANY  1024 /* with fewer tiles and heads, warps share a tile's positions */
 
 static uint32_t group_of(const layer_view *layer) {
@@ -41,8 +41,7 @@ bool tiles_position(cuda_step *step, uint32_t number, const position_call *given
     position_call call = *given;
     call.rows = step->batch->rows;
     uint32_t warps = (layer->heads + 2 * layer->kv_heads) * call.rows, each = POSITION_THREADS / 32;
-    cuda_launch launch = {.kernel =
-                              size == 64 ? CUDA_KERNEL_position_64 : CUDA_KERNEL_position_128,
+    cuda_launch launch = {.kernel = size == 64 ? CUDA_KERNEL_position_64 : CUDA_KERNEL_position_128,
                           .x = (warps + each - 1) / each,
                           .y = 1,
                           .z = 1,

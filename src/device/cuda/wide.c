@@ -78,10 +78,7 @@ bool wide_products(cuda_step *step, const cuda_site *site, const cuda_product *p
     if (step->tuning->wide == 0 || site->rows < step->tuning->wide || !limits->groups ||
         step->batch->runs > 0 || !all_q4r(products, count))
         return false;
-    size_t size = site->rows <= 16   ? 0
-                  : site->rows <= 32 ? 1
-                  : site->rows < WIDE_LARGE ? 2
-                                            : 3;
+    size_t size = site->rows <= 16 ? 0 : site->rows <= 32 ? 1 : site->rows < WIDE_LARGE ? 2 : 3;
     const wide_form *form = &kernels[size].form;
     if (wide_shared(form) > limits->shared)
         return false;
@@ -96,8 +93,8 @@ bool wide_products(cuda_step *step, const cuda_site *site, const cuda_product *p
     uint32_t panels = form->groups * WIDE_PANELS;
     call.tiles = (call.panels + panels - 1) / panels * call.row_tiles;
     call.number = step->scratch->wide;
-    call.scale = (const float *)(const void *)(step->scratch->wide +
-                                               (size_t)call.steps * call.padded * 256);
+    call.scale =
+        (const float *)(const void *)(step->scratch->wide + (size_t)call.steps * call.padded * 256);
     prepare(step, site, &call);
     cuda_launch launch = {.kernel = kernels[size].kernel,
                           .x = call.tiles < limits->multiprocessors ? call.tiles

@@ -16,6 +16,7 @@
 #include "device/cuda/kernels/tile_units.h"
 #include "device/cuda/kernels/walk.h"
 #include "device/cuda/kernels/wide.h"
+#include "device/cuda/kernels/wide_rows.h"
 #include "device/test/wall.h"
 
 #include <assert.h>

@@ -28,14 +28,14 @@ typedef struct half_thread {
 } half_thread;
 
 typedef struct half_desk {
-    float *query;           /* [dims][rows] */
-    float *weight;          /* [positions][rows], groups of four rows turned by position / 8 */
-    uint8_t *key, *value;   /* of a chunk */
-    float *high;            /* [HALF_ACROSS][rows] largest s of eight positions; sums l */
-    float *top, *factor;    /* [HALF_PAGES][rows] */
-    float *state;           /* [6][rows] m of the split; m and l of all; f, g; 1 / l */
-    uint32_t *begin, *end;  /* [rows] */
-    uint32_t first, rows;   /* of the batch */
+    float *query;          /* [dims][rows] */
+    float *weight;         /* [positions][rows], groups of four rows turned by position / 8 */
+    uint8_t *key, *value;  /* of a chunk */
+    float *high;           /* [HALF_ACROSS][rows] largest s of eight positions; sums l */
+    float *top, *factor;   /* [HALF_PAGES][rows] */
+    float *state;          /* [6][rows] m of the split; m and l of all; f, g; 1 / l */
+    uint32_t *begin, *end; /* [rows] */
+    uint32_t first, rows;  /* of the batch */
     uint32_t kv_head, group, table;
     uint32_t seen_begin, seen_end;   /* positions that any row sees */
     uint32_t whole_begin, whole_end; /* positions that every row sees */
@@ -116,11 +116,10 @@ EXACT_INLINE void half_copy(const attend_tiles_call *call, const kernel_place *a
         uint32_t position = chunk * HALF_CHUNK + page * CALL_PAGE;
         if (!half_page_seen(desk, position))
             continue;
-        const uint8_t *from =
-            kv_head_in(kv, desk->table, position / CALL_PAGE, desk->kv_head) +
-            (values ? kv->value_offset : 0);
-        uint8_t *to = values ? desk->value + page * bytes
-                             : desk->key + page * (bytes + HALF_PADDING);
+        const uint8_t *from = kv_head_in(kv, desk->table, position / CALL_PAGE, desk->kv_head) +
+                              (values ? kv->value_offset : 0);
+        uint8_t *to =
+            values ? desk->value + page * bytes : desk->key + page * (bytes + HALF_PADDING);
         for (uint32_t i = at->thread * 16; i < bytes; i += HALF_THREADS * 16)
             copy_begin(at, to + i, from + i);
     }
@@ -154,8 +153,7 @@ EXACT_INLINE void half_scores(const attend_tiles_call *call, const kernel_place 
                               const half_desk *desk, uint32_t chunk, half_thread *own) {
     uint32_t down = at->thread / HALF_ACROSS, across = at->thread % HALF_ACROSS;
     uint32_t page = across / 4, position = chunk * HALF_CHUNK + page * CALL_PAGE;
-    const uint8_t *key =
-        desk->key + page * (dims * CALL_PAGE * 2 + HALF_PADDING) + across % 4 * 16;
+    const uint8_t *key = desk->key + page * (dims * CALL_PAGE * 2 + HALF_PADDING) + across % 4 * 16;
     const float *query = desk->query + down * HALF_OWN;
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -231,8 +229,7 @@ EXACT_INLINE void half_tops(const kernel_place *at, const half_desk *desk, bool 
 }
 
 EXACT_INLINE float *half_weight(const half_desk *desk, uint32_t position, uint32_t four) {
-    return desk->weight + position * HALF_ROWS +
-           (four + position / 8) % (HALF_ROWS / 4) * 4;
+    return desk->weight + position * HALF_ROWS + (four + position / 8) % (HALF_ROWS / 4) * 4;
 }
 
 EXACT_INLINE void half_weigh(const kernel_place *at, const half_desk *desk, half_thread *own) {
@@ -267,8 +264,7 @@ EXACT_INLINE void half_weigh(const kernel_place *at, const half_desk *desk, half
 
 /* Dimensions of a thread: dims / HALF_ACROSS, a constant. */
 EXACT_INLINE void half_page_values(const kernel_place *at, uint32_t dims, const half_desk *desk,
-                                   uint32_t page, uint32_t position, bool whole,
-                                   half_thread *own) {
+                                   uint32_t page, uint32_t position, bool whole, half_thread *own) {
     uint32_t down = at->thread / HALF_ACROSS, across = at->thread % HALF_ACROSS;
     uint32_t wide = dims / HALF_ACROSS;
     const uint8_t *value = desk->value + page * dims * CALL_PAGE * 2 + across * wide * 2;
@@ -416,8 +412,8 @@ EXACT_INLINE void half_join(const attend_tiles_call *call, const kernel_place *a
             continue;
         uint32_t row = desk->first + number / desk->group;
         uint32_t head = desk->kv_head * desk->group + number % desk->group;
-        float *out = call->rows.out + ((uint64_t)row * call->rows.heads + head) * dims +
-                     across * wide;
+        float *out =
+            call->rows.out + ((uint64_t)row * call->rows.heads + head) * dims + across * wide;
         float f = desk->state[3 * HALF_ROWS + number], g = desk->state[4 * HALF_ROWS + number];
         float divided = desk->state[5 * HALF_ROWS + number];
 #ifdef __CUDA_ARCH__

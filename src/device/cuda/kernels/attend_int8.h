@@ -3,10 +3,10 @@
  * once. Products of a page are exact integers, so the floats around them are the only ones whose
  * order counts: it is that of device/cpu/attention.h.
  *
- * Positions and dimensions are dealt out so that a lane reads 16 bytes at once and has what it needs
- * next: of each page lane l has positions 8 (l % 4) … of two rows, and of the result dimensions
- * 32 u + 8 (l % 4) … of them. Called by device/cuda/tiles.c for heads of 64 and 128 dimensions;
- * cannot fail. */
+ * Positions and dimensions are dealt out so that a lane reads 16 bytes at once and has what it
+ * needs next: of each page lane l has positions 8 (l % 4) … of two rows, and of the result
+ * dimensions 32 u + 8 (l % 4) … of them. Called by device/cuda/tiles.c for heads of 64 and 128
+ * dimensions; cannot fail. */
 #ifndef AVO_DEVICE_CUDA_KERNELS_ATTEND_INT8_H
 #define AVO_DEVICE_CUDA_KERNELS_ATTEND_INT8_H
 
@@ -83,9 +83,9 @@ EXACT_INLINE void int8_multiply(bool is_signed, const uint32_t (*a)[4], const ui
 typedef struct int8_tile {
     uint32_t first, rows; /* of the batch; 0 rows: nothing */
     uint32_t kv_head, group;
-    uint32_t table;                  /* of pages */
-    uint32_t first_split, splits;    /* that any row sees */
-    uint32_t begin, end;             /* positions that any row sees */
+    uint32_t table;               /* of pages */
+    uint32_t first_split, splits; /* that any row sees */
+    uint32_t begin, end;          /* positions that any row sees */
 } int8_tile;
 
 EXACT_INLINE uint32_t int8_begin(const attend_rows_call *call, uint32_t end) {
@@ -128,7 +128,8 @@ EXACT_INLINE void int8_open(const attend_tiles_call *call, const kernel_place *a
             lanes[own].end[half] = there ? rows->kv.position[row] + 1 : 0;
             lanes[own].begin[half] = there ? int8_begin(rows, lanes[own].end[half]) : 0;
             lanes[own].joined[half] = 0;
-            const uint8_t *query = rows->query + ((uint64_t)row * rows->heads + head) * rows->query_bytes;
+            const uint8_t *query =
+                rows->query + ((uint64_t)row * rows->heads + head) * rows->query_bytes;
             lanes[own].scale[half] = there ? exact_float(exact_load_word(query + dims)) : 0.0f;
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -395,7 +396,8 @@ EXACT_INLINE void int8_values(const kernel_place *at, uint32_t dims, uint32_t st
 #pragma unroll
 #endif
             for (uint32_t i = 0; i < 16; i++) {
-                float largest = page[own].largest[i % 4 / 2], *acc = &state[own].acc[u][i / 4][i % 4];
+                float largest = page[own].largest[i % 4 / 2],
+                      *acc = &state[own].acc[u][i / 4][i % 4];
                 if (!(largest < 1e-30f)) /* NaN goes on */
                     *acc = fmaf((float)sum[own].of[i / 4][i % 4], largest * (1.0f / 255.0f), *acc);
             }
@@ -538,11 +540,11 @@ EXACT_INLINE void int8_join(const attend_tiles_call *call, const kernel_place *a
             }
             for (uint32_t e = 0; e < own_part; e++) {
                 uint32_t half = e % 4 / 2;
-                float *to = total + e * WARP + lane, from = part[(rank * own_part + e) * WARP + lane];
+                float *to = total + e * WARP + lane,
+                      from = part[(rank * own_part + e) * WARP + lane];
                 if (half == 0 ? sees[0] : sees[1])
                     *to = (half == 0 ? lanes[own].joined[0] : lanes[own].joined[1])
-                              ? fmaf(from, half == 0 ? g[0] : g[1],
-                                     *to * (half == 0 ? f[0] : f[1]))
+                              ? fmaf(from, half == 0 ? g[0] : g[1], *to * (half == 0 ? f[0] : f[1]))
                               : from;
             }
             for (uint32_t half = 0; half < 2; half++)
@@ -650,8 +652,8 @@ EXACT_INLINE void int8_finish(const attend_tiles_call *call, const kernel_place 
                 continue;
             uint32_t row = tile.first + number / tile.group;
             uint32_t head = tile.kv_head * tile.group + number % tile.group;
-            float *out = call->rows.out + ((uint64_t)row * call->rows.heads + head) * dims +
-                         lane % 4 * 8;
+            float *out =
+                call->rows.out + ((uint64_t)row * call->rows.heads + head) * dims + lane % 4 * 8;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif

@@ -274,17 +274,18 @@ typedef struct attend_rows_call {
 } attend_rows_call;
 
 /* Tiles of up to sixteen rows: consecutive rows of one session, times the heads that share a KV
- * head. Block (KV head, tiles): `share` warps (1, 2 or 4) share a tile, and take its splits in turn.
+ * head. Block (KV head, tiles): `share` warps (1, 2 or 4) share a tile, and take its splits in
+ * turn.
  */
-#define ATTEND_TILE_ROWS    16
-#define ATTEND_TILE_WARPS   4
-#define ATTEND_TILE_THREADS (32 * ATTEND_TILE_WARPS)
+#define ATTEND_TILE_ROWS         16
+#define ATTEND_TILE_WARPS        4
+#define ATTEND_TILE_THREADS      (32 * ATTEND_TILE_WARPS)
 #define ATTEND_TILE_SHARED(dims) (ATTEND_TILE_WARPS * ((dims) + 4) * 32 * 4)
 /* The same of F16 pages, up to 128 rows: block (KV head, tile). */
 #define HALF_ROWS    128
 #define HALF_THREADS 256
-#define HALF_SHARED(dims) \
-    (((dims) * 128 + 128 * 128 + 16 * 128 + 2 * 4 * 128 + 8 * 128) * 4 + 4 * (dims) * 128 + 4 * 64)
+#define HALF_SHARED(dims)                                                                          \
+    (((dims)*128 + 128 * 128 + 16 * 128 + 2 * 4 * 128 + 8 * 128) * 4 + 4 * (dims)*128 + 4 * 64)
 typedef struct attend_tiles_call {
     attend_rows_call rows;
     const uint32_t *tile; /* [tiles][2] first row of the batch, rows; 0 rows: nothing */

@@ -14,6 +14,7 @@
 #include "device/cuda/kernels/tile_units.h"
 #include "device/cuda/kernels/walk.h"
 #include "device/cuda/kernels/wide.h"
+#include "device/cuda/kernels/wide_rows.h"
 
 #define X(name, call_type, threads, together, waits)                                               \
     extern "C" __global__ void __launch_bounds__(threads, together)                                \

@@ -125,9 +125,8 @@ EXACT_INLINE void many_query(const position_call *call, const kernel_place *at, 
     }
 }
 
-EXACT_INLINE void many_put(const kv_call *kv, const kernel_place *at, uint32_t dims,
-                           uint8_t *tile, uint32_t slot, bool value, const float *scales,
-                           const many_lane *lanes) {
+EXACT_INLINE void many_put(const kv_call *kv, const kernel_place *at, uint32_t dims, uint8_t *tile,
+                           uint32_t slot, bool value, const float *scales, const many_lane *lanes) {
     uint32_t each = dims / WARP;
     uint8_t *scale = tile + kv->key_bytes;
     if (value) {

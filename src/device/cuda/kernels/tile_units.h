@@ -34,7 +34,8 @@ EXACT_INLINE uint32_t units_buffer(const exact_shape *shape) {
 }
 
 EXACT_INLINE bool units_known(const exact_shape *shape) {
-    return !shape->halves && (shape->lines == EXACT_LINES_BYTE || shape->lines == EXACT_LINES_NIBBLE);
+    return !shape->halves &&
+           (shape->lines == EXACT_LINES_BYTE || shape->lines == EXACT_LINES_NIBBLE);
 }
 
 EXACT_INLINE uint8_t *units_x(const exact_shape *shape, const kernel_place *at, uint32_t step,
@@ -72,7 +73,8 @@ EXACT_INLINE void units_copy(const tile_part *part, const kernel_place *at, uint
                            x->low + from);
         }
         uint64_t first = (uint64_t)step * units_weights(shape), behind = one->panel_bytes - first;
-        uint32_t lines = (uint32_t)(behind < units_weights(shape) ? behind : units_weights(shape)) / 16;
+        uint32_t lines =
+            (uint32_t)(behind < units_weights(shape) ? behind : units_weights(shape)) / 16;
         for (uint32_t i = at->thread; i < part->panels * lines; i += at->threads) {
             uint32_t panel = i / lines, place = i % lines * 16;
             copy_begin(at, units_panel(shape, at, step, panel) + place,
@@ -83,7 +85,8 @@ EXACT_INLINE void units_copy(const tile_part *part, const kernel_place *at, uint
         all = all < units ? all : units;
         for (uint32_t i = at->thread; i < part->rows * all; i += at->threads) {
             uint32_t row = i / all, unit = i % all;
-            uint64_t from = (uint64_t)(part->first_row + row) * x->scale_stride + step * units + unit;
+            uint64_t from =
+                (uint64_t)(part->first_row + row) * x->scale_stride + step * units + unit;
             scales[unit * TILE_ROWS + row] = x->scale[from];
             if (shape->minimum)
                 scales[(units + unit) * TILE_ROWS + row] = x->sum[from];
@@ -140,7 +143,8 @@ EXACT_INLINE void units_multiply(const exact_shape *shape, const kernel_place *a
     for (uint32_t group = 0; group < TILE_GROUPS; group++) {
         tile_words numbers[OWN_LANES];
         EACH_LANE(at, own) {
-            load_pair(x + (8 * group + lane / 4) * units_row(shape) + lane % 4 * 8, numbers[own].of);
+            load_pair(x + (8 * group + lane / 4) * units_row(shape) + lane % 4 * 8,
+                      numbers[own].of);
         }
         tile_multiply(weights, numbers, sum, group);
     }
@@ -170,8 +174,8 @@ EXACT_INLINE void units_add(const linear_one *one, const kernel_place *at, const
                     all = 255 * all + low[own].of[group][i];
                 *f = fmaf((float)all, by_row ? row[0] : scale[own].of[i / 2] * row[0], *f);
                 if (one->shape.minimum)
-                    *f = fmaf(scale[own].minimum[i / 2],
-                              row[units_step(&one->shape) * TILE_ROWS], *f);
+                    *f = fmaf(scale[own].minimum[i / 2], row[units_step(&one->shape) * TILE_ROWS],
+                              *f);
             }
     }
 }
@@ -206,7 +210,8 @@ EXACT_INLINE void units_compute(const tile_part *part, const kernel_place *at, u
                     scale[own].minimum[i] = own_unit.minimum[0];
                 }
             }
-        units_add(one, at, units_scales(shape, at, step) + unit * TILE_ROWS, scale, sum, low, lanes);
+        units_add(one, at, units_scales(shape, at, step) + unit * TILE_ROWS, scale, sum, low,
+                  lanes);
     }
 }
 

@@ -3,10 +3,10 @@
  * its multiplier fits a byte: a warp makes signed bytes of one panel (16 outputs) in registers, and
  * the rows of x lie in shared memory as the cores read them.
  *
- * x is written in that order by kernel_wide_x, in blocks of 256 k (zeros behind k) and 8 rows:
- * 16 cores of 128 bytes, a core 8 rows of 16 bytes. Weights are read without being shuffled, so of
- * each 32 k of x the words of four (0 … 7) lie in the order 0, 2, 4, 6, 1, 3, 5, 7: the low nibbles
- * of a lane's word are one, the high nibbles the next.
+ * x is written in that order by kernel_wide_x (wide_rows.h), in blocks of 256 k (zeros behind k)
+ * and 8 rows: 16 cores of 128 bytes, a core 8 rows of 16 bytes. Weights are read without being
+ * shuffled, so of each 32 k of x the words of four (0 … 7) lie in the order 0, 2, 4, 6, 1, 3, 5, 7:
+ * the low nibbles of a lane's word are one, the high nibbles the next.
  *
  * A block fills stages of 256 k by copies in bulk; the last warp that has used a stage fills it
  * again, with what comes next in the block's sequence of tiles. Warpgroups have panels of their own
@@ -40,7 +40,7 @@ typedef struct wide_form {
         __VA_ARGS__;                                                                               \
     } while (0)
 #else
-#define WIDE_OWN_WARPS 16
+#define WIDE_OWN_WARPS      16
 #define FREE_WARPS(at, ...) CUDA_WARPS(at, __VA_ARGS__)
 #endif
 
@@ -107,8 +107,7 @@ EXACT_INLINE uint32_t *wide_used(const wide_form *form, const kernel_place *at, 
 
 /* [rows / 2 · 4][128] of the thread in its warpgroup. */
 EXACT_INLINE float *wide_relay(const wide_form *form, const kernel_place *at) {
-    return at->shared +
-           wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) / 4;
+    return at->shared + wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) / 4;
 }
 
 /* ---- Filling ---- */
@@ -159,8 +158,8 @@ EXACT_INLINE void wide_fill(const wide_form *form, const wide_call *call, const 
     warp_meet();
     EACH_LANE(at, own) {
         if (lane == 0)
-            bulk_copy(barrier, stage,
-                      call->number + ((uint64_t)step * call->padded + row) * 256, rows * 256);
+            bulk_copy(barrier, stage, call->number + ((uint64_t)step * call->padded + row) * 256,
+                      rows * 256);
         else if (lane == 1)
             bulk_copy(barrier, wide_scales(form, stage),
                       call->scale + (uint64_t)step * call->padded + row, rows * 4);
@@ -173,8 +172,8 @@ EXACT_INLINE void wide_fill(const wide_form *form, const wide_call *call, const 
 }
 
 /* The warp does not read the stage any more. */
-EXACT_INLINE void wide_release(const wide_form *form, const wide_call *call,
-                               const kernel_place *at, uint32_t number) {
+EXACT_INLINE void wide_release(const wide_form *form, const wide_call *call, const kernel_place *at,
+                               uint32_t number) {
     uint32_t *used = wide_used(form, at, number), before = 0;
     warp_meet();
 #ifdef __CUDA_ARCH__
@@ -218,7 +217,8 @@ EXACT_INLINE void wide_multipliers(const kernel_place *at, const uint8_t *super,
             uint32_t magnitude = both >> 4 * odd & 0x0f0f0f0fu;
             uint32_t mask = (signs >> 16 * odd & 15u) * 0x00204081u & 0x01010101u;
             mask *= 0xffu;
-            uint32_t more = ((0x10101010u + magnitude) & ~mask) | ((0x10101010u - magnitude) & mask);
+            uint32_t more =
+                ((0x10101010u + magnitude) & ~mask) | ((0x10101010u - magnitude) & mask);
             *(uint32_t *)(void *)(table + (odd * 8 + pair) * 16 + 4 * four) =
                 ((more | 0x80808080u) - 0x10101010u) ^ 0x80808080u;
         }
@@ -236,11 +236,10 @@ EXACT_INLINE void wide_read(const kernel_place *at, const uint8_t *super, const 
                             uint32_t pair, uint32_t head, wide_raw *raw) {
     EACH_LANE(at, own) {
         uint32_t four = lane % 4;
-        const uint8_t *line =
-            super + head + (pair * 4 + four) * EXACT_LINE + 4 * WIDE_OUTPUT(lane);
+        const uint8_t *line = super + head + (pair * 4 + four) * EXACT_LINE + 4 * WIDE_OUTPUT(lane);
         load_pair(line, raw[own].word);
-        raw[own].multipliers = exact_load_half(
-            (const uint8_t *)table + (four / 2 * 8 + pair) * 16 + WIDE_OUTPUT(lane));
+        raw[own].multipliers = exact_load_half((const uint8_t *)table + (four / 2 * 8 + pair) * 16 +
+                                               WIDE_OUTPUT(lane));
     }
 }
 
@@ -260,9 +259,8 @@ EXACT_INLINE void wide_words(const kernel_place *at, const wide_raw *raw, wgmma_
     }
 }
 
-EXACT_INLINE void wide_multiply(const wide_form *form, const kernel_place *at,
-                                const uint8_t *super, const uint8_t *x, uint32_t subs,
-                                wgmma_sums *sum) {
+EXACT_INLINE void wide_multiply(const wide_form *form, const kernel_place *at, const uint8_t *super,
+                                const uint8_t *x, uint32_t subs, wgmma_sums *sum) {
     uint32_t head = (subs <= 8 ? 2 : 3) * EXACT_LINE;
     int8_t *table = wide_table(form, at);
     wgmma_words words[2][OWN_LANES];
@@ -465,8 +463,7 @@ EXACT_INLINE void wide_open(const wide_form *form, const kernel_place *at) {
     }
 }
 
-EXACT_INLINE void wide_first(const wide_form *form, const wide_call *call,
-                             const kernel_place *at) {
+EXACT_INLINE void wide_first(const wide_form *form, const wide_call *call, const kernel_place *at) {
     if (warp_of(at) == 0)
         for (uint32_t i = 0; i < wide_stages(form); i++)
             wide_fill(form, call, at, i);
@@ -587,120 +584,5 @@ WIDE_KERNEL(128, WIDE_GROUPS_128, WIDE_SPLITS_128)
 WIDE_KERNEL(64, WIDE_GROUPS_64, WIDE_SPLITS_64)
 WIDE_KERNEL(32, WIDE_GROUPS_32, WIDE_SPLITS_32)
 WIDE_KERNEL(16, WIDE_GROUPS_16, WIDE_SPLITS_16)
-
-/* ---- Rows of x ---- */
-
-/* The usual one in line. */
-EXACT_INLINE float wide_activation(uint32_t kind, float x) {
-    return kind == EXACT_SILU ? x * fused_sigmoid(x) : input_activation(kind, x);
-}
-
-/* Of a lane: 8 numbers from `lane · 8` on. */
-EXACT_INLINE void wide_load(const prepare_call *call, const kernel_place *at, const float *x,
-                            const float *gate, float mean, float scale, uint32_t begin,
-                            lane_numbers *numbers) {
-    EACH_LANE(at, own) {
-        uint32_t first = begin + lane * LANE_K;
-        float a[LANE_K], b[LANE_K];
-        for (uint32_t j = 0; j < LANE_K; j++)
-            a[j] = b[j] = 0.0f;
-        if (first + LANE_K <= call->k && call->k % 4 == 0) {
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (uint32_t half = 0; half < 2; half++) {
-                exact_words w = exact_load_words(x + first + 4 * half), g = w;
-                if (gate != NULL)
-                    g = exact_load_words(gate + first + 4 * half);
-                for (uint32_t j = 0; j < 4; j++) {
-                    a[4 * half + j] = exact_float(w.word[j]);
-                    b[4 * half + j] = exact_float(g.word[j]);
-                }
-            }
-        } else {
-            for (uint32_t j = 0; j < LANE_K; j++)
-                if (first + j < call->k) {
-                    a[j] = x[first + j];
-                    b[j] = gate != NULL ? gate[first + j] : 0.0f;
-                }
-        }
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            float y = a[j];
-            if (first + j < call->k) {
-                if (call->norm.kind != CALL_NORM_NONE)
-                    y = norm_apply(&call->norm, at->x, first + j, y, mean, scale);
-                if (call->activated)
-                    y = gate != NULL ? wide_activation(call->activation, b[j]) * y
-                                     : wide_activation(call->activation, y);
-            }
-            numbers[own].y[j] = y;
-        }
-    }
-}
-
-/* A word of four numbers to where the cores read it: `word` of the super-block's 64. */
-EXACT_INLINE void wide_put(uint8_t *group, uint32_t row, uint32_t word, uint32_t four) {
-    uint32_t core = word / 8 * 2 + word % 2;
-    *(uint32_t *)(void *)(group + core * WGMMA_CORE + row % 8 * 16 + word % 8 / 2 * 4) = four;
-}
-
-EXACT_INLINE void wide_quantise(const prepare_call *call, const kernel_place *at, uint32_t step,
-                                const lane_numbers *numbers) {
-    uint32_t most[OWN_LANES], padded = call->padded;
-    uint8_t *group = (uint8_t *)call->out.number +
-                     ((uint64_t)step * padded + at->x / 8 * 8) * 256;
-    EACH_LANE(at, own) {
-        most[own] = 0;
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            uint32_t bits = exact_bits(numbers[own].y[j]) & 0x7fffffffu;
-            most[own] = bits > most[own] ? bits : most[own];
-        }
-    }
-    warp_highest(at, most, 16);
-    EACH_LANE(at, own) {
-        float inverse, scale = lane_scale(most[own], 127.0f, &inverse);
-        int32_t number[LANE_K];
-        for (uint32_t j = 0; j < LANE_K; j++)
-            number[j] = inverse == 0.0f ? 0 : exact_nearest(numbers[own].y[j] * inverse);
-        wide_put(group, at->x, 2 * lane, four_bytes(number));
-        wide_put(group, at->x, 2 * lane + 1, four_bytes(number + 4));
-        if (lane == 0)
-            call->out.scale[(uint64_t)step * padded + at->x] = scale;
-    }
-}
-
-EXACT_INLINE void wide_x_row(const prepare_call *call, const kernel_place *at, const float *x,
-                             const float *gate) {
-    bool normed = call->norm.kind != CALL_NORM_NONE;
-    float mean = normed ? norm_mean(&call->norm, call->k, at->shared) : 0.0f;
-    float scale = normed ? norm_scale(&call->norm, call->k, at->shared) : 0.0f;
-    for (uint32_t step = at->y * warps_of(at) + warp_of(at); step * INPUT_K < call->k;
-         step += call->parts * warps_of(at)) {
-        uint32_t left = (call->k + 15) / 16 * 16 - step * INPUT_K;
-        lane_numbers numbers[OWN_LANES];
-        wide_load(call, at, x, gate, mean, scale, step * INPUT_K, numbers);
-        lane_rotate(at, left < INPUT_K ? left : INPUT_K, numbers);
-        wide_quantise(call, at, step, numbers);
-    }
-}
-
-/* Block (row, part of it). */
-EXACT_INLINE void kernel_wide_x(const prepare_call *call, kernel_place *at) {
-    uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
-    const float *x = call->x + row * call->stride;
-    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
-    if (call->norm.kind != CALL_NORM_NONE && call->staged) {
-        float *copy = at->shared + NORM_SHARED;
-        CUDA_EACH(at, copy_row(at, x, call->k, copy));
-        NORM_STAGES(at, &call->norm, copy, call->k, at->shared);
-        x = copy;
-    } else if (call->norm.kind != CALL_NORM_NONE) {
-        NORM_STAGES(at, &call->norm, x, call->k, at->shared);
-    }
-    CUDA_WARPS(at, wide_x_row(call, at, x, gate));
-}
 
 #endif
