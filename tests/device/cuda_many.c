@@ -83,7 +83,7 @@ static void tiles_have_the_bits_of_the_processor(void **state) {
     static const struct {
         uint32_t rows, tokens;
         const char *way;
-    } cases[] = {{70, 142, "wide=0:tile=5"}, {150, 300, "wide=5"},
+    } cases[] = {{70, 142, "wide=0:tile=5"}, {250, 500, "wide=5"},
                  {50, 114, "wide=5"},        {27, 59, "wide=5"},
                  {10, 44, "wide=5"},         {140, 300, "wide=5:processors=1"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -12,6 +12,7 @@
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
     X(tile_units, linear_batch, 256, 2, false)                                                     \
+    X(wide_192, wide_call, 128 * WIDE_GROUPS_192 * WIDE_SPLITS_192, 1, false)                      \
     X(wide_128, wide_call, 128 * WIDE_GROUPS_128 * WIDE_SPLITS_128, 1, false)                      \
     X(wide_64, wide_call, 128 * WIDE_GROUPS_64 * WIDE_SPLITS_64, 1, false)                         \
     X(wide_32, wide_call, 128 * WIDE_GROUPS_32 * WIDE_SPLITS_32, 1, false)                         \
@@ -205,6 +206,8 @@ typedef struct walk_call {
 
 /* Warpgroups of a block that have panels of their own, and that share a panel's k: by the rows of a
  * tile. */
+#define WIDE_GROUPS_192 2
+#define WIDE_SPLITS_192 1
 #define WIDE_GROUPS_128 2
 #define WIDE_SPLITS_128 1
 #define WIDE_GROUPS_64  1

@@ -28,7 +28,7 @@
 
 /* What a kernel is compiled for. */
 typedef struct wide_form {
-    uint32_t rows;   /* of a tile: 16, 32, 64, 128 */
+    uint32_t rows;   /* of a tile: 16, 32, 64, 128, 192 */
     uint32_t groups; /* warpgroups with panels of their own */
     uint32_t splits; /* warpgroups that share a panel's k; with more than one, `groups` is 1 */
 } wide_form;
@@ -469,84 +469,6 @@ EXACT_INLINE void wide_first(const wide_form *form, const wide_call *call, const
             wide_fill(form, call, at, i);
 }
 
-/* ---- Many rows: a step's products are under way while the next one's weights are made ---- */
-
-/* A step's weights of a lane, of 32 k each. */
-typedef struct wide_ready {
-    wgmma_words words[8][OWN_LANES];
-} wide_ready;
-
-/* Of step number `number`, when it has arrived. */
-EXACT_INLINE void wide_make(const wide_form *form, const wide_call *call, const kernel_place *at,
-                            uint32_t number, wide_ready *ready) {
-    uint32_t left = call->k - number % call->steps * 256;
-    uint32_t head = (left <= 128 ? 2 : 3) * EXACT_LINE;
-    const uint8_t *super = wide_panel(form, wide_stage(form, at, number), warp_of(at));
-    int8_t *table = wide_table(form, at);
-    wide_raw raw[OWN_LANES];
-    bulk_wait(wide_barrier(form, at, number), number / wide_stages(form) % 2);
-    wide_multipliers(at, super, table);
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-    for (uint32_t pair = 0; pair < 8; pair++) {
-        wide_read(at, super, table, pair, head, raw);
-        wide_words(at, raw, ready->words[pair]);
-    }
-    warp_meet(); /* the table is written again */
-}
-
-EXACT_INLINE void wide_deep(const wide_form *form, const wide_call *call, const kernel_place *at,
-                            uint32_t number, uint32_t tile, uint32_t step, bool last,
-                            const wide_ready *now, wide_ready *next, wide_lane *lanes) {
-    uint8_t *stage = wide_stage(form, at, number);
-    wgmma_sums sum[OWN_LANES];
-    if (step == 0)
-        wide_zero(form, at, lanes);
-    wgmma_begin();
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-    for (uint32_t pair = 0; pair < 8; pair++)
-        wgmma_multiply(form->rows, now->words[pair], stage + pair * 2 * WGMMA_CORE, pair > 0, sum);
-    if (!last)
-        wide_make(form, call, at, number + 1, next);
-    WGMMA_END();
-    wide_add(form, at, wide_panel(form, stage, warp_of(at)), wide_scales(form, stage), sum, lanes);
-    wide_release(form, call, at, number);
-    if (step + 1 == call->steps)
-        wide_last(form, call, at, tile, lanes);
-}
-
-/* Steps in pairs, so that what is made for one and for the next are registers of their own. */
-EXACT_INLINE void wide_compute_deep(const wide_form *form, const wide_call *call,
-                                    kernel_place *at) {
-    wide_lane lanes[WIDE_OWN_WARPS][OWN_LANES];
-    wide_ready even[WIDE_OWN_WARPS], odd[WIDE_OWN_WARPS];
-    uint32_t own_tiles = (call->tiles - at->x + at->blocks - 1) / at->blocks;
-    uint32_t total = own_tiles * call->steps, tile = at->x, step = 0;
-#define WIDE_WARP (WIDE_OWN_WARPS == 1 ? 0 : warp_of(at))
-    CUDA_EACH(at, wide_open(form, at));
-    FREE_WARPS(at, wide_first(form, call, at));
-    FREE_WARPS(at, wide_make(form, call, at, 0, &even[WIDE_WARP]));
-#ifdef __CUDA_ARCH__
-#pragma unroll 1
-#endif
-    for (uint32_t number = 0; number < total; number += 2) {
-        FREE_WARPS(at, wide_deep(form, call, at, number, tile, step, number + 1 == total,
-                                 &even[WIDE_WARP], &odd[WIDE_WARP], lanes[WIDE_WARP]));
-        tile = step + 1 == call->steps ? tile + at->blocks : tile;
-        step = step + 1 == call->steps ? 0 : step + 1;
-        if (number + 1 == total)
-            break;
-        FREE_WARPS(at, wide_deep(form, call, at, number + 1, tile, step, number + 2 == total,
-                                 &odd[WIDE_WARP], &even[WIDE_WARP], lanes[WIDE_WARP]));
-        tile = step + 1 == call->steps ? tile + at->blocks : tile;
-        step = step + 1 == call->steps ? 0 : step + 1;
-    }
-#undef WIDE_WARP
-}
-
 /* A block for each multiprocessor, or for each tile. */
 EXACT_INLINE void wide_compute(const wide_form *form, const wide_call *call, kernel_place *at) {
     wide_lane lanes[WIDE_OWN_WARPS][OWN_LANES];
@@ -570,16 +492,14 @@ EXACT_INLINE void wide_compute(const wide_form *form, const wide_call *call, ker
         if (!WIDE_THERE)                                                                           \
             return;                                                                                \
         const wide_form form = {n, g, s};                                                          \
-        if (n == 128)                                                                              \
-            wide_compute_deep(&form, call, at);                                                    \
-        else                                                                                       \
-            wide_compute(&form, call, at);                                                         \
+        wide_compute(&form, call, at);                                                             \
     }
 #if defined(__CUDACC__)
 #define WIDE_THERE WGMMA_CARD
 #else
 #define WIDE_THERE 1
 #endif
+WIDE_KERNEL(192, WIDE_GROUPS_192, WIDE_SPLITS_192)
 WIDE_KERNEL(128, WIDE_GROUPS_128, WIDE_SPLITS_128)
 WIDE_KERNEL(64, WIDE_GROUPS_64, WIDE_SPLITS_64)
 WIDE_KERNEL(32, WIDE_GROUPS_32, WIDE_SPLITS_32)
