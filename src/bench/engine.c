@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_ROWS 512 /* of a prompt, at most */
+#define STEP_ROWS      512  /* of a prompt, at most */
+#define STEP_ROWS_CARD 2048 /* on a graphics card, which fewer rows do not fill */
 
 /* Everything that one number of threads needs. */
 typedef struct runner {
@@ -25,8 +26,9 @@ typedef struct runner {
     uint32_t vocabulary;
     uint32_t threads;
     uint64_t cases_done, cases;
-    uint32_t repeat; /* of the case at hand */
-    int32_t tokens[STEP_ROWS];
+    uint32_t repeat;    /* of the case at hand */
+    uint32_t step_rows; /* of a prompt, at most */
+    int32_t tokens[STEP_ROWS_CARD];
 } runner;
 
 /* ---- Steps ---- */
@@ -63,7 +65,7 @@ static avo_status add(runner *r, uint32_t session, uint32_t count, avo_error *er
 
 static avo_status prefill(runner *r, uint32_t session, uint32_t tokens, avo_error *error) {
     for (uint32_t done = 0; done < tokens;) {
-        uint32_t count = tokens - done < STEP_ROWS ? tokens - done : STEP_ROWS;
+        uint32_t count = tokens - done < r->step_rows ? tokens - done : r->step_rows;
         if (done > 0) /* a long prompt takes its time */
             AVO_TRY(go_on(r, error));
         avo_batch_clear(r->batch);
@@ -127,7 +129,7 @@ static void count_work(const runner *r, const bench_case *c, limit_work *work) {
         return;
     }
     for (uint32_t done = 0; done < c->tokens;) {
-        uint32_t count = c->tokens - done < STEP_ROWS ? c->tokens - done : STEP_ROWS;
+        uint32_t count = c->tokens - done < r->step_rows ? c->tokens - done : r->step_rows;
         bench_step_work(model, kv, floats, 1, c->depth + done, count, 1, work);
         done += count;
     }
@@ -218,7 +220,7 @@ static avo_status measure_cases(runner *r, avo_error *error) {
 }
 
 /* The pool holds the largest case and no more: prompts are computed one at a time. */
-static void size_engine(const bench_engine_options *o, uint32_t threads,
+static void size_engine(const bench_engine_options *o, uint32_t threads, uint32_t rows,
                         avo_engine_options *engine) {
     uint64_t depth = bench_largest(&o->depth);
     uint64_t prompt = depth + bench_largest(&o->prompt);
@@ -230,7 +232,7 @@ static void size_engine(const bench_engine_options *o, uint32_t threads,
     engine->threads = threads;
     engine->sessions_max = (uint32_t)batch;
     engine->context_max = (uint32_t)(prompt_pages * KV_PAGE_TOKENS);
-    engine->rows_max = STEP_ROWS;
+    engine->rows_max = rows;
     engine->kv_tokens = (pages > prompt_pages ? pages : prompt_pages) * KV_PAGE_TOKENS;
 }
 
@@ -240,7 +242,8 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     options.size = sizeof(options);
     options.kv_type = kv_type;
     options.device = isa;
-    size_engine(r->options, threads, &options);
+    r->step_rows = isa != NULL && strncmp(isa, "cuda", 4) == 0 ? STEP_ROWS_CARD : STEP_ROWS;
+    size_engine(r->options, threads, r->step_rows, &options);
     avo_plan plan = AVO_PLAN_INIT;
     AVO_TRY(avo_engine_plan(model, &options, &plan, error));
     r->threads = plan.threads;

@@ -1,4 +1,5 @@
-/* device/cuda: whole models against a CPU device, to the bit (device/cuda_arithmetic.c: numbers).
+/* device/cuda: whole models against a CPU device, to the bit (device/cuda_arithmetic.c: numbers,
+ * device/cuda_many.c: many rows).
  * On the emulated card, or on the one that AVO_TEST_CUDA names ("cuda"). Failures of the driver
  * fail what needed the call, nothing else. AVO_TEST_CUDA_MODELS: the named files alone, in the
  * named ways (tools/cuda_check). */
@@ -193,47 +194,6 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
         assert_ok_error(pack_random(cases[i].shape, 1, path, &options, &report, &error), &error);
         model_case given = {path, "f16", cases[i].rows, cases[i].way};
         check_case(&given, 8);
-    }
-}
-
-/* Many rows on tensor cores: several super-blocks, rows and panels that do not fill a block. */
-static void tiles_have_the_bits_of_the_processor(void **state) {
-    (void)state;
-    char path[512];
-    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
-    pack_options options = {.type = PACK_Q4, .threads = 2};
-    pack_report report;
-    avo_error error = {0};
-    assert_ok_error(pack_random("odd", 1, path, &options, &report, &error), &error);
-    static const struct {
-        uint32_t rows, tokens;
-        const char *way;
-    } cases[] = {{70, 142, "wide=0:tile=5"}, {150, 300, "wide=5"},
-                 {50, 114, "wide=5"},        {27, 59, "wide=5"},
-                 {10, 44, "wide=5"},         {140, 300, "wide=5:processors=1"}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if (strstr(cases[i].way, "processors") != NULL && strcmp(card(), "cuda-emulated") != 0)
-            continue;
-        model_case given = {path, "f16", cases[i].rows, cases[i].way};
-        check_case(&given, cases[i].tokens);
-    }
-}
-
-/* Only a search for the best scales finds negative multipliers. */
-static void negative_multipliers_have_the_bits_of_the_processor(void **state) {
-    (void)state;
-    static const char *const ways[] = {"wide=5", "wide=0:tile=5"};
-    static const uint32_t rows[] = {9, 24, 40, 100};
-    char path[512];
-    snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
-    pack_options options = {.type = PACK_Q4, .effort = PACK_EFFORT_SEARCH, .threads = 2};
-    pack_report report;
-    avo_error error = {0};
-    assert_ok_error(pack_file(test_fixture_path("models/llama3"), path, &options, &report, &error),
-                    &error);
-    for (size_t i = 0; i < 8; i++) {
-        model_case given = {path, "int8", rows[i / 2], ways[i % 2]};
-        check_case(&given, 2 * rows[i / 2]);
     }
 }
 
@@ -648,8 +608,6 @@ int main(void) {
         cmocka_unit_test(every_type_has_the_bits_of_the_processor),
         cmocka_unit_test(few_rows_have_the_bits_of_the_processor),
         cmocka_unit_test(larger_models_have_the_bits_of_the_processor),
-        cmocka_unit_test(tiles_have_the_bits_of_the_processor),
-        cmocka_unit_test(negative_multipliers_have_the_bits_of_the_processor),
         cmocka_unit_test(every_way_has_the_same_bits),
         cmocka_unit_test(long_sessions_have_the_bits_of_the_processor),
         cmocka_unit_test(hidden_states_have_the_bits_of_the_processor),

@@ -6,7 +6,7 @@
 #include "device/cpu/ref/ref.h"
 #include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/rows.h"
-#include "device/cuda/kernels/tile.h"
+#include "device/cuda/kernels/tile_units.h"
 
 #include <assert.h>
 #include <string.h>
@@ -110,6 +110,19 @@ linear_one step_linear(const weight_view *weight, const activation_view *x) {
     return one;
 }
 
+/* Shared memory of tiles of these products; 0: not with these types. */
+static uint32_t units_shared(const linear_batch *batch, uint32_t calls) {
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < calls; i++) {
+        const linear_one *one = &batch->one[i];
+        if (!units_known(&one->shape) || one->x.form == CALL_A8R)
+            return 0;
+        uint32_t own = TILE_BUFFERS * units_buffer(&one->shape);
+        bytes = own > bytes ? own : bytes;
+    }
+    return bytes;
+}
+
 /* Products of one kernel in one launch, `count` of them at most LINEAR_CALLS. */
 static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_one *one,
                             size_t count) {
@@ -122,13 +135,18 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
         outputs = one[i].rows > outputs ? one[i].rows : outputs;
         rows = one[i].x_rows > rows ? one[i].x_rows : rows;
     }
-    if (kernel == CUDA_KERNEL_linear_q4r && step->tuning->tile > 0 && rows >= step->tuning->tile) {
-        cuda_launch tile = {CUDA_KERNEL_tile_q4r,
+    uint32_t shared = kernel == CUDA_KERNEL_linear_q4r     ? TILE_SHARED
+                      : kernel == CUDA_KERNEL_linear_units ? units_shared(&batch, calls)
+                                                           : 0;
+    if (shared > 0 && shared <= step->port->limits.shared && step->tuning->tile > 0 &&
+        rows >= step->tuning->tile) {
+        cuda_launch tile = {kernel == CUDA_KERNEL_linear_q4r ? CUDA_KERNEL_tile_q4r
+                                                             : CUDA_KERNEL_tile_units,
                             (rows + TILE_ROWS - 1) / TILE_ROWS,
                             (outputs + 16 * TILE_PANELS - 1) / (16 * TILE_PANELS),
                             calls,
                             TILE_THREADS,
-                            TILE_SHARED,
+                            shared,
                             CUDA_BEHIND};
         step_launch(step, &tile, &batch);
         return;
@@ -272,8 +290,10 @@ static position_call position_of(cuda_step *step, uint32_t number) {
 static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
     uint32_t rows = step->batch->rows, group = layer->heads / layer->kv_heads;
+    bool tiled = !step->fast_tiles && tiles_known(step, number, attend);
+    bool many = rows > FEW_ROWS && (step->splits > 1 || tiled);
     if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
-        !step->alone || (step->splits > 1 && rows > FEW_ROWS))
+        !step->alone || many)
         return false;
     uint64_t bytes = decode_shared(&attend->kv, attend->query_bytes, step->pages);
     if (bytes > step->port->limits.shared)
@@ -298,6 +318,8 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
 static void positions(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     position_call call = position_of(step, number);
+    if (tiles_position(step, number, &call))
+        return;
     cuda_launch launch = {CUDA_KERNEL_position, layer->heads + 2 * layer->kv_heads,
                           step->batch->rows,    1,
                           POSITION_THREADS,     POSITION_SHARED,

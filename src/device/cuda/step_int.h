@@ -103,6 +103,9 @@ bool wide_products(cuda_step *step, const cuda_site *site, const cuda_product *p
 /* Tiles of the batch, at most as many as rows; 0: it has none. */
 uint32_t tiles_write(cuda_step *step, uint32_t *tile);
 /* False: not with these; nothing was launched. */
+bool tiles_position(cuda_step *step, uint32_t number, const position_call *call);
+/* Whether sessions of one row each are better off with tiles. */
+bool tiles_known(const cuda_step *step, uint32_t number, const attend_rows_call *call);
 bool tiles_attend(cuda_step *step, uint32_t number, const attend_rows_call *call);
 
 /* ---- The fast arithmetic ---- */

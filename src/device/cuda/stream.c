@@ -13,7 +13,7 @@
 #define READ_BYTES  ((size_t)256 << 20)
 #define READ_PASSES 8
 
-#define HOST_WORKERS 8 /* at most */
+#define HOST_WORKERS 16 /* at most */
 
 /* ---- Opening ---- */
 

@@ -30,6 +30,26 @@ uint32_t tiles_write(cuda_step *step, uint32_t *tile) {
     return count;
 }
 
+bool tiles_position(cuda_step *step, uint32_t number, const position_call *given) {
+    const layer_view *layer = &step->model->layer[number];
+    uint32_t size = layer->head_size, type = given->kv.type;
+    if (step->tuning->tiles == 0 || (size != 64 && size != 128) ||
+        (type != CALL_KV_F16 && type != CALL_KV_INT8) || given->query_norm.kind != CALL_NORM_NONE ||
+        given->key_norm.kind != CALL_NORM_NONE ||
+        (given->cosine != NULL && 2 * given->pairs != size))
+        return false;
+    position_call call = *given;
+    call.rows = step->batch->rows;
+    uint32_t warps = (layer->heads + 2 * layer->kv_heads) * call.rows, each = POSITION_THREADS / 32;
+    cuda_launch launch = {.kernel = size == 64 ? CUDA_KERNEL_position_64 : CUDA_KERNEL_position_128,
+                          .x = (warps + each - 1) / each,
+                          .y = 1,
+                          .z = 1,
+                          .threads = POSITION_THREADS};
+    step_launch(step, &launch, &call);
+    return true;
+}
+
 static const uint32_t *tile_table(const cuda_step *step) {
     return (const uint32_t *)(const void *)(step->stream->memory + step->stream->input.tile);
 }
@@ -52,17 +72,27 @@ static bool half_attend(cuda_step *step, const layer_view *layer, attend_tiles_c
     return true;
 }
 
+static bool tiles_fit(const cuda_step *step, const layer_view *layer) {
+    uint32_t size = layer->head_size;
+    return step->tiles > 0 && step->tuning->tiles > 0 && (size == 64 || size == 128) &&
+           group_of(layer) == group_of(&step->model->layer[0]);
+}
+
+bool tiles_known(const cuda_step *step, uint32_t number, const attend_rows_call *attend) {
+    const layer_view *layer = &step->model->layer[number];
+    return attend->kv.type == CALL_KV_INT8 && tiles_fit(step, layer) &&
+           ATTEND_TILE_SHARED(layer->head_size) <= step->port->limits.shared;
+}
+
 bool tiles_attend(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
-    const cuda_limits *limits = &step->port->limits;
     uint32_t size = layer->head_size;
-    if (step->tiles == 0 || step->tuning->tiles == 0 || (size != 64 && size != 128) ||
-        group_of(layer) != group_of(&step->model->layer[0]))
+    if (!tiles_fit(step, layer))
         return false;
     attend_tiles_call call = {.rows = *attend, .tiles = step->tiles, .share = 1};
     if (attend->kv.type == CALL_KV_F16)
         return half_attend(step, layer, &call);
-    if (attend->kv.type != CALL_KV_INT8 || ATTEND_TILE_SHARED(size) > limits->shared)
+    if (!tiles_known(step, number, attend))
         return false;
     call.tile = tile_table(step);
     while (call.share < ATTEND_TILE_WARPS && call.share < step->splits &&

@@ -12,9 +12,12 @@
 #include "device/cuda/kernels/few.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
+#include "device/cuda/kernels/place_many.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
+#include "device/cuda/kernels/tile_units.h"
 #include "device/cuda/kernels/wide.h"
+#include "device/cuda/kernels/wide_rows.h"
 #include "device/test/wall.h"
 
 #include <assert.h>

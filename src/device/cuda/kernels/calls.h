@@ -11,6 +11,8 @@
     X(prepare, prepare_call, 512, 1, false)                                                        \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
+    X(tile_units, linear_batch, 256, 2, false)                                                     \
+    X(wide_192, wide_call, 128 * WIDE_GROUPS_192 * WIDE_SPLITS_192, 1, false)                      \
     X(wide_128, wide_call, 128 * WIDE_GROUPS_128 * WIDE_SPLITS_128, 1, false)                      \
     X(wide_64, wide_call, 128 * WIDE_GROUPS_64 * WIDE_SPLITS_64, 1, false)                         \
     X(wide_32, wide_call, 128 * WIDE_GROUPS_32 * WIDE_SPLITS_32, 1, false)                         \
@@ -23,6 +25,8 @@
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
+    X(position_64, position_call, 256, 4, false)                                                   \
+    X(position_128, position_call, 256, 4, false)                                                  \
     X(attend, attend_rows_call, 512, 1, false)                                                     \
     X(attend_int8_64, attend_tiles_call, 128, 3, false)                                            \
     X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
@@ -105,6 +109,7 @@ typedef struct prepare_call {
     uint32_t staged;                /* shared memory has room for the whole row */
     uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
     uint32_t padded;                /* wide_x: rows, up to a multiple of eight */
+    uint32_t parts;                 /* wide_x: blocks of a row; with a norm, one */
     norm_call norm;
 } prepare_call;
 
@@ -203,7 +208,9 @@ typedef struct few_call {
 
 /* Warpgroups of a block that have panels of their own, and that share a panel's k: by the rows of a
  * tile. */
-#define WIDE_GROUPS_128 3
+#define WIDE_GROUPS_192 2
+#define WIDE_SPLITS_192 1
+#define WIDE_GROUPS_128 2
 #define WIDE_SPLITS_128 1
 #define WIDE_GROUPS_64  1
 #define WIDE_SPLITS_64  4
@@ -257,6 +264,7 @@ typedef struct position_call {
     norm_call query_norm, key_norm;
     const float *cosine, *sine; /* [rows][pairs_max]; NULL: no rotation */
     uint32_t pairs, pairs_max, interleaved;
+    uint32_t rows; /* position_64 and position_128: a warp for each head of each row */
 } position_call;
 
 #define ATTEND_THREADS 256

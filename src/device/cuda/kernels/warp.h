@@ -134,6 +134,27 @@ EXACT_INLINE exact_words load_fresh_words(const void *from) {
     return words;
 }
 
+/* Eight bytes at once. */
+EXACT_INLINE void load_pair(const uint8_t *from, uint32_t *word) {
+#ifdef __CUDA_ARCH__
+    uint2 two = *(const uint2 *)from;
+    word[0] = two.x;
+    word[1] = two.y;
+#else
+    word[0] = exact_load_word(from);
+    word[1] = exact_load_word(from + 4);
+#endif
+}
+
+EXACT_INLINE void store_pair(float *to, float low, float high) {
+#ifdef __CUDA_ARCH__
+    *(float2 *)to = make_float2(low, high);
+#else
+    to[0] = low;
+    to[1] = high;
+#endif
+}
+
 /* Weights are read once. */
 EXACT_INLINE exact_words load_weights(const uint8_t *from) {
     exact_words words;

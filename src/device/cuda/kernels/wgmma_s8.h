@@ -17,7 +17,7 @@
 #define WGMMA_K      32                /* of one instruction */
 #define WGMMA_CORE   128               /* bytes: 8 rows of 16 k */
 #define WGMMA_GROUP  (16 * WGMMA_CORE) /* bytes of 8 rows and 256 k: cores in the order of k */
-#define WGMMA_GROUPS 16                /* of 8 rows of x: N = 128 at most */
+#define WGMMA_GROUPS 24                /* of 8 rows of x: N = 192 at most */
 
 /* Of a lane: outputs lane / 4 and eight more of its warp's sixteen, rows 2 (lane % 4) and the next
  * of each group of eight. */
@@ -38,8 +38,7 @@ typedef struct wgmma_words {
  * WGMMA_GROUP apart. */
 EXACT_INLINE uint64_t wgmma_describe(const uint8_t *x) {
     uint64_t at = (uint64_t)__cvta_generic_to_shared(x);
-    return (at >> 4 & 0x3fffu) | (uint64_t)(WGMMA_CORE >> 4) << 16 |
-           (uint64_t)(WGMMA_GROUP >> 4) << 32;
+    return at >> 4 | (uint64_t)(WGMMA_CORE >> 4) << 16 | (uint64_t)(WGMMA_GROUP >> 4) << 32;
 }
 
 EXACT_INLINE void wgmma_16(int32_t (*s)[4], const uint32_t *a, uint64_t x, uint32_t add) {
@@ -108,17 +107,50 @@ EXACT_INLINE void wgmma_128(int32_t (*s)[4], const uint32_t *a, uint64_t x, uint
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(add));
 }
 
+EXACT_INLINE void wgmma_192(int32_t (*s)[4], const uint32_t *a, uint64_t x, uint32_t add) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "setp.ne.b32 p, %101, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k32.s32.s8.s8 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+        "{%96, %97, %98, %99}, %100, p;\n}"
+        : "+r"(s[0][0]), "+r"(s[0][1]), "+r"(s[0][2]), "+r"(s[0][3]), "+r"(s[1][0]), "+r"(s[1][1]),
+          "+r"(s[1][2]), "+r"(s[1][3]), "+r"(s[2][0]), "+r"(s[2][1]), "+r"(s[2][2]), "+r"(s[2][3]),
+          "+r"(s[3][0]), "+r"(s[3][1]), "+r"(s[3][2]), "+r"(s[3][3]), "+r"(s[4][0]), "+r"(s[4][1]),
+          "+r"(s[4][2]), "+r"(s[4][3]), "+r"(s[5][0]), "+r"(s[5][1]), "+r"(s[5][2]), "+r"(s[5][3]),
+          "+r"(s[6][0]), "+r"(s[6][1]), "+r"(s[6][2]), "+r"(s[6][3]), "+r"(s[7][0]), "+r"(s[7][1]),
+          "+r"(s[7][2]), "+r"(s[7][3]), "+r"(s[8][0]), "+r"(s[8][1]), "+r"(s[8][2]), "+r"(s[8][3]),
+          "+r"(s[9][0]), "+r"(s[9][1]), "+r"(s[9][2]), "+r"(s[9][3]), "+r"(s[10][0]),
+          "+r"(s[10][1]), "+r"(s[10][2]), "+r"(s[10][3]), "+r"(s[11][0]), "+r"(s[11][1]),
+          "+r"(s[11][2]), "+r"(s[11][3]), "+r"(s[12][0]), "+r"(s[12][1]), "+r"(s[12][2]),
+          "+r"(s[12][3]), "+r"(s[13][0]), "+r"(s[13][1]), "+r"(s[13][2]), "+r"(s[13][3]),
+          "+r"(s[14][0]), "+r"(s[14][1]), "+r"(s[14][2]), "+r"(s[14][3]), "+r"(s[15][0]),
+          "+r"(s[15][1]), "+r"(s[15][2]), "+r"(s[15][3]), "+r"(s[16][0]), "+r"(s[16][1]),
+          "+r"(s[16][2]), "+r"(s[16][3]), "+r"(s[17][0]), "+r"(s[17][1]), "+r"(s[17][2]),
+          "+r"(s[17][3]), "+r"(s[18][0]), "+r"(s[18][1]), "+r"(s[18][2]), "+r"(s[18][3]),
+          "+r"(s[19][0]), "+r"(s[19][1]), "+r"(s[19][2]), "+r"(s[19][3]), "+r"(s[20][0]),
+          "+r"(s[20][1]), "+r"(s[20][2]), "+r"(s[20][3]), "+r"(s[21][0]), "+r"(s[21][1]),
+          "+r"(s[21][2]), "+r"(s[21][3]), "+r"(s[22][0]), "+r"(s[22][1]), "+r"(s[22][2]),
+          "+r"(s[22][3]), "+r"(s[23][0]), "+r"(s[23][1]), "+r"(s[23][2]), "+r"(s[23][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(add));
+}
+
 #endif
 
 /* Before the first product of a sequence: registers are written. */
 EXACT_INLINE void wgmma_begin(void) {
 #if WGMMA_CARD
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.fence.sync.aligned;");
 #endif
 }
 
-/* One product is a group of its own. sum = weights · x (+ sum, with `add`); `rows`: 16, 32, 64 or
- * 128, a constant. */
+/* One product is a group of its own. sum = weights · x (+ sum, with `add`); `rows`: 16, 32, 64, 128
+ * or 192, a constant. */
 EXACT_INLINE void wgmma_multiply(uint32_t rows, const wgmma_words *weights, const uint8_t *x,
                                  bool add, wgmma_sums *sum) {
 #if WGMMA_CARD
@@ -129,9 +161,11 @@ EXACT_INLINE void wgmma_multiply(uint32_t rows, const wgmma_words *weights, cons
         wgmma_32(sum[0].of, weights[0].of, from, add);
     else if (rows == 64)
         wgmma_64(sum[0].of, weights[0].of, from, add);
+    else if (rows == 192)
+        wgmma_192(sum[0].of, weights[0].of, from, add);
     else
         wgmma_128(sum[0].of, weights[0].of, from, add);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.commit_group.sync.aligned;");
 #elif !defined(__CUDACC__)
     for (uint32_t lane = 0; lane < OWN_LANES; lane++)
         for (uint32_t i = 0; i < rows / 2; i++) {
@@ -150,11 +184,15 @@ EXACT_INLINE void wgmma_multiply(uint32_t rows, const wgmma_words *weights, cons
 #endif
 }
 
-/* Until at most `left` products are under way: a constant. The sums may be read behind 0 alone. */
+/* Until at most `left` products are under way: a constant. The sums may be read behind WGMMA_END
+ * alone. Loads may be moved across all of these but the last one: only copies in bulk write where
+ * products read, and they have barriers of their own. */
 #if WGMMA_CARD
-#define WGMMA_WAIT(left) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory")
+#define WGMMA_WAIT(left) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left))
+#define WGMMA_END()      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory")
 #else
 #define WGMMA_WAIT(left) (void)0
+#define WGMMA_END()      (void)0
 #endif
 
 /* ---- Barriers of copies in bulk ---- */

@@ -3,10 +3,10 @@
  * its multiplier fits a byte: a warp makes signed bytes of one panel (16 outputs) in registers, and
  * the rows of x lie in shared memory as the cores read them.
  *
- * x is written in that order by kernel_wide_x, in blocks of 256 k (zeros behind k) and 8 rows:
- * 16 cores of 128 bytes, a core 8 rows of 16 bytes. Weights are read without being shuffled, so of
- * each 32 k of x the words of four (0 … 7) lie in the order 0, 2, 4, 6, 1, 3, 5, 7: the low nibbles
- * of a lane's word are one, the high nibbles the next.
+ * x is written in that order by kernel_wide_x (wide_rows.h), in blocks of 256 k (zeros behind k)
+ * and 8 rows: 16 cores of 128 bytes, a core 8 rows of 16 bytes. Weights are read without being
+ * shuffled, so of each 32 k of x the words of four (0 … 7) lie in the order 0, 2, 4, 6, 1, 3, 5, 7:
+ * the low nibbles of a lane's word are one, the high nibbles the next.
  *
  * A block fills stages of 256 k by copies in bulk; the last warp that has used a stage fills it
  * again, with what comes next in the block's sequence of tiles. Warpgroups have panels of their own
@@ -24,10 +24,11 @@
 #define WIDE_ROOM    (227 * 1024)
 #define WIDE_BARRIER 512 /* bytes of a bulk_barrier, at most */
 #define WIDE_USED    16
+#define WIDE_TABLE   256 /* bytes of a warp: multipliers */
 
 /* What a kernel is compiled for. */
 typedef struct wide_form {
-    uint32_t rows;   /* of a tile: 16, 32, 64, 128 */
+    uint32_t rows;   /* of a tile: 16, 32, 64, 128, 192 */
     uint32_t groups; /* warpgroups with panels of their own */
     uint32_t splits; /* warpgroups that share a panel's k; with more than one, `groups` is 1 */
 } wide_form;
@@ -47,8 +48,8 @@ typedef struct wide_lane {
     float f[WGMMA_GROUPS][4];
 } wide_lane;
 
-/* ---- Shared memory: stages; barriers; how many warps have used each stage; chains under way ----
- */
+/* ---- Shared memory: stages; barriers; how many warps have used each stage; chains under way;
+ * multipliers ---- */
 
 EXACT_INLINE uint32_t wide_stage_bytes(const wide_form *form) {
     uint32_t bytes = form->rows * (256 + 4) + form->groups * WIDE_PANELS * WIDE_SUPER;
@@ -59,14 +60,22 @@ EXACT_INLINE uint32_t wide_relay_bytes(const wide_form *form) {
     return form->splits > 1 ? form->rows * 16 * WIDE_PANELS * 4 : 0;
 }
 
+EXACT_INLINE uint32_t wide_tables_bytes(const wide_form *form) {
+    return form->groups * form->splits * WIDE_PANELS * WIDE_TABLE;
+}
+
 EXACT_INLINE uint32_t wide_stages(const wide_form *form) {
-    return (WIDE_ROOM - wide_relay_bytes(form)) /
+    return (WIDE_ROOM - wide_relay_bytes(form) - wide_tables_bytes(form)) /
            (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED);
 }
 
-EXACT_INLINE uint32_t wide_shared(const wide_form *form) {
+EXACT_INLINE uint32_t wide_table_place(const wide_form *form) {
     return wide_stages(form) * (wide_stage_bytes(form) + WIDE_BARRIER + WIDE_USED) +
            wide_relay_bytes(form);
+}
+
+EXACT_INLINE uint32_t wide_shared(const wide_form *form) {
+    return wide_table_place(form) + wide_tables_bytes(form);
 }
 
 EXACT_INLINE uint8_t *wide_stage(const wide_form *form, const kernel_place *at, uint32_t number) {
@@ -183,29 +192,69 @@ EXACT_INLINE void wide_release(const wide_form *form, const wide_call *call, con
 
 /* ---- One step ---- */
 
-/* Weights of 32 k of the warp's panel. Banks: lanes of the first two lines begin with the first
- * eight outputs, those of the others with the other eight. */
-EXACT_INLINE void wide_words(const kernel_place *at, const uint8_t *super, uint32_t pair,
-                             uint32_t head, wgmma_words *out) {
-    uint32_t both = exact_load_word(super + 32 + 4 * pair);
+/* A warp's lanes have outputs 2 (lane / 4) and the next one of its panel: rows lane / 4 and eight
+ * more of the cores' sixteen, so that weights are read and results written in pairs. */
+#define WIDE_OUTPUT(lane) (2 * ((lane) / 4))
+
+/* [2 · 8][16] bytes of the warp: signed multipliers of sub-blocks 2 · pair and, behind those, the
+ * odd ones. */
+EXACT_INLINE int8_t *wide_table(const wide_form *form, const kernel_place *at) {
+    return (int8_t *)(void *)((uint8_t *)(void *)at->shared + wide_table_place(form)) +
+           warp_of(at) * WIDE_TABLE;
+}
+
+/* A lane makes the multipliers of four outputs of a pair. Magnitudes are below 16, so that neither
+ * 16 more nor 16 less carries from byte to byte. */
+EXACT_INLINE void wide_multipliers(const kernel_place *at, const uint8_t *super, int8_t *table) {
     EACH_LANE(at, own) {
-        uint32_t four = lane % 4, output = lane / 4, swap = four / 2 * 8;
-        const uint8_t *line = super + head + (pair * 4 + four) * EXACT_LINE + 4 * output;
-        uint32_t one = exact_load_word(line + 4 * swap);
-        uint32_t other = exact_load_word(line + (32 - 4 * swap));
-        uint32_t word[2] = {swap ? other : one, swap ? one : other};
-        const uint8_t *magnitudes = super + EXACT_LINE + pair * 16 + output;
+        uint32_t pair = lane / 4, four = lane % 4;
+        uint32_t both = exact_load_word(super + EXACT_LINE + 4 * lane);
+        uint32_t signs = exact_load_word(super + 32 + 4 * pair) >> 4 * four;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t odd = 0; odd < 2; odd++) {
+            uint32_t magnitude = both >> 4 * odd & 0x0f0f0f0fu;
+            uint32_t mask = (signs >> 16 * odd & 15u) * 0x00204081u & 0x01010101u;
+            mask *= 0xffu;
+            uint32_t more =
+                ((0x10101010u + magnitude) & ~mask) | ((0x10101010u - magnitude) & mask);
+            *(uint32_t *)(void *)(table + (odd * 8 + pair) * 16 + 4 * four) =
+                ((more | 0x80808080u) - 0x10101010u) ^ 0x80808080u;
+        }
+    }
+    warp_meet();
+}
+
+/* What a lane reads of 32 k: its line's words of both outputs, and their multipliers. */
+typedef struct wide_raw {
+    uint32_t word[2];
+    uint32_t multipliers; /* two signed bytes */
+} wide_raw;
+
+EXACT_INLINE void wide_read(const kernel_place *at, const uint8_t *super, const int8_t *table,
+                            uint32_t pair, uint32_t head, wide_raw *raw) {
+    EACH_LANE(at, own) {
+        uint32_t four = lane % 4;
+        const uint8_t *line = super + head + (pair * 4 + four) * EXACT_LINE + 4 * WIDE_OUTPUT(lane);
+        load_pair(line, raw[own].word);
+        raw[own].multipliers = exact_load_half((const uint8_t *)table + (four / 2 * 8 + pair) * 16 +
+                                               WIDE_OUTPUT(lane));
+    }
+}
+
+/* Weights of 32 k of the warp's panel. */
+EXACT_INLINE void wide_words(const kernel_place *at, const wide_raw *raw, wgmma_words *out) {
+    EACH_LANE(at, own) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
         for (uint32_t half = 0; half < 2; half++) {
-            uint32_t magnitude = (uint32_t)magnitudes[8 * half] >> four / 2 * 4 & 15u;
-            uint32_t sign =
-                (uint32_t)((int32_t)(both << (31 - (four / 2 * 16 + output) - 8 * half)) >> 31);
-            uint32_t m = (magnitude ^ sign) - sign, zero = 0x80808080u - m * 0x08080808u;
+            uint32_t m = (uint32_t)(int32_t)(int8_t)(raw[own].multipliers >> 8 * half);
+            uint32_t zero = 0x80808080u - m * 0x08080808u, word = raw[own].word[half];
             /* (number - 8) · multiplier: 128 more is between 8 and 248, so no byte carries. */
-            out[own].of[half] = ((word[half] & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
-            out[own].of[half + 2] = ((word[half] >> 4 & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
+            out[own].of[half] = ((word & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
+            out[own].of[half + 2] = ((word >> 4 & 0x0f0f0f0fu) * m + zero) ^ 0x80808080u;
         }
     }
 }
@@ -213,18 +262,28 @@ EXACT_INLINE void wide_words(const kernel_place *at, const uint8_t *super, uint3
 EXACT_INLINE void wide_multiply(const wide_form *form, const kernel_place *at, const uint8_t *super,
                                 const uint8_t *x, uint32_t subs, wgmma_sums *sum) {
     uint32_t head = (subs <= 8 ? 2 : 3) * EXACT_LINE;
+    int8_t *table = wide_table(form, at);
     wgmma_words words[2][OWN_LANES];
+    wide_raw raw[2][OWN_LANES];
+    wide_multipliers(at, super, table);
+    wide_read(at, super, table, 0, head, raw[0]);
+    wide_words(at, raw[0], words[0]);
+    wide_read(at, super, table, 1, head, raw[1]);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
     for (uint32_t pair = 0; pair < 8; pair++) {
-        wide_words(at, super, pair, head, words[pair % 2]);
         wgmma_begin();
         wgmma_multiply(form->rows, words[pair % 2], x + pair * 2 * WGMMA_CORE, pair > 0, sum);
+        if (pair == 7)
+            break;
         if (pair > 0)
             WGMMA_WAIT(1);
+        wide_words(at, raw[(pair + 1) % 2], words[(pair + 1) % 2]);
+        if (pair < 6)
+            wide_read(at, super, table, pair + 2, head, raw[pair % 2]);
     }
-    WGMMA_WAIT(0);
+    WGMMA_END();
 }
 
 EXACT_INLINE void wide_add(const wide_form *form, const kernel_place *at, const uint8_t *super,
@@ -232,7 +291,7 @@ EXACT_INLINE void wide_add(const wide_form *form, const kernel_place *at, const 
     EACH_LANE(at, own) {
         float scale[2];
         for (uint32_t half = 0; half < 2; half++)
-            scale[half] = exact_from_half(exact_load_half(super + 2 * (lane / 4 + 8 * half)));
+            scale[half] = exact_from_half(exact_load_half(super + 2 * (WIDE_OUTPUT(lane) + half)));
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -288,12 +347,7 @@ EXACT_INLINE void wide_pass(uint32_t group) {
 #endif
 }
 
-EXACT_INLINE void wide_store(const few_matrix *one, uint32_t row, uint32_t output, float f) {
-    float *out = one->out + (uint64_t)row * one->out_stride + output;
-    float y = one->bias == NULL ? f : f + one->bias[output];
-    *out = one->add ? fmaf(y, one->add_scale, *out) : y;
-}
-
+/* Results of eight rows' pairs at a time: what they are added to is loaded before any is stored. */
 EXACT_INLINE void wide_finish(const wide_form *form, const wide_call *call, const kernel_place *at,
                               uint32_t tile, uint32_t panel, const wide_lane *lanes) {
     uint32_t first = tile % call->row_tiles * form->rows;
@@ -301,20 +355,55 @@ EXACT_INLINE void wide_finish(const wide_form *form, const wide_call *call, cons
     const few_matrix *one = place.matrix == 0   ? &call->one[0]
                             : place.matrix == 1 ? &call->one[1]
                                                 : &call->one[2];
+    uint64_t stride = one->out_stride;
     EACH_LANE(at, own) {
+        uint32_t output = place.panel * 16 + WIDE_OUTPUT(lane), row = first + 2 * (lane % 4);
+        bool pairs = output + 1 < one->outputs && stride % 2 == 0;
+        float bias[2] = {0.0f, 0.0f};
+        bool biased = one->bias != NULL;
+        for (uint32_t i = 0; i < 2 && biased; i++)
+            bias[i] = output + i < one->outputs ? one->bias[output + i] : 0.0f;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-        for (uint32_t group = 0; group < form->rows / 8; group++)
+        for (uint32_t part = 0; part < (form->rows / 8 + 3) / 4; part++) {
+            float y[4][4], old[4][4];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-            for (uint32_t i = 0; i < 4; i++) {
-                uint32_t row = first + 8 * group + 2 * (lane % 4) + i % 2;
-                uint32_t output = place.panel * 16 + lane / 4 + i / 2 * 8;
-                if (row < call->rows && output < one->outputs)
-                    wide_store(one, row, output, lanes[own].f[group][i]);
+            for (uint32_t i = 0; i < 16; i++) {
+                uint32_t group = part * 4 + i / 4, c = i % 4;
+                if (group >= form->rows / 8)
+                    continue;
+                const float *out = one->out + (uint64_t)(row + 8 * group + c % 2) * stride + output;
+                bool there = row + 8 * group + c % 2 < call->rows && output + c / 2 < one->outputs;
+                y[i / 4][c] = lanes[own].f[group][c];
+                if (biased)
+                    y[i / 4][c] += bias[c / 2];
+                old[i / 4][c] = one->add && there ? out[c / 2] : 0.0f;
             }
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (uint32_t i = 0; i < 8; i++) {
+                uint32_t group = part * 4 + i / 2, c = i % 2;
+                if (group >= form->rows / 8 || row + 8 * group + c >= call->rows)
+                    continue;
+                float *out = one->out + (uint64_t)(row + 8 * group + c) * stride + output;
+                float low = y[i / 2][c], high = y[i / 2][c + 2];
+                if (one->add) {
+                    low = fmaf(low, one->add_scale, old[i / 2][c]);
+                    high = fmaf(high, one->add_scale, old[i / 2][c + 2]);
+                }
+                if (pairs) {
+                    store_pair(out, low, high);
+                } else if (output < one->outputs) {
+                    out[0] = low;
+                    if (output + 1 < one->outputs)
+                        out[1] = high;
+                }
+            }
+        }
     }
 }
 
@@ -410,117 +499,10 @@ EXACT_INLINE void wide_compute(const wide_form *form, const wide_call *call, ker
 #else
 #define WIDE_THERE 1
 #endif
+WIDE_KERNEL(192, WIDE_GROUPS_192, WIDE_SPLITS_192)
 WIDE_KERNEL(128, WIDE_GROUPS_128, WIDE_SPLITS_128)
 WIDE_KERNEL(64, WIDE_GROUPS_64, WIDE_SPLITS_64)
 WIDE_KERNEL(32, WIDE_GROUPS_32, WIDE_SPLITS_32)
 WIDE_KERNEL(16, WIDE_GROUPS_16, WIDE_SPLITS_16)
-
-/* ---- Rows of x ---- */
-
-/* Of a lane: 8 numbers from `lane · 8` on. */
-EXACT_INLINE void wide_load(const prepare_call *call, const kernel_place *at, const float *x,
-                            const float *gate, float mean, float scale, uint32_t begin,
-                            lane_numbers *numbers) {
-    EACH_LANE(at, own) {
-        uint32_t first = begin + lane * LANE_K;
-        float a[LANE_K], b[LANE_K];
-        for (uint32_t j = 0; j < LANE_K; j++)
-            a[j] = b[j] = 0.0f;
-        if (first + LANE_K <= call->k && call->k % 4 == 0) {
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (uint32_t half = 0; half < 2; half++) {
-                exact_words w = exact_load_words(x + first + 4 * half), g = w;
-                if (gate != NULL)
-                    g = exact_load_words(gate + first + 4 * half);
-                for (uint32_t j = 0; j < 4; j++) {
-                    a[4 * half + j] = exact_float(w.word[j]);
-                    b[4 * half + j] = exact_float(g.word[j]);
-                }
-            }
-        } else {
-            for (uint32_t j = 0; j < LANE_K; j++)
-                if (first + j < call->k) {
-                    a[j] = x[first + j];
-                    b[j] = gate != NULL ? gate[first + j] : 0.0f;
-                }
-        }
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            float y = a[j];
-            if (first + j < call->k) {
-                if (call->norm.kind != CALL_NORM_NONE)
-                    y = norm_apply(&call->norm, at->x, first + j, y, mean, scale);
-                if (call->activated)
-                    y = gate != NULL ? input_activation(call->activation, b[j]) * y
-                                     : input_activation(call->activation, y);
-            }
-            numbers[own].y[j] = y;
-        }
-    }
-}
-
-/* A word of four numbers to where the cores read it: `word` of the super-block's 64. */
-EXACT_INLINE void wide_put(uint8_t *group, uint32_t row, uint32_t word, uint32_t four) {
-    uint32_t core = word / 8 * 2 + word % 2;
-    *(uint32_t *)(void *)(group + core * WGMMA_CORE + row % 8 * 16 + word % 8 / 2 * 4) = four;
-}
-
-EXACT_INLINE void wide_quantise(const prepare_call *call, const kernel_place *at, uint32_t step,
-                                const lane_numbers *numbers) {
-    uint32_t most[OWN_LANES], padded = call->padded;
-    uint8_t *group = (uint8_t *)call->out.number + ((uint64_t)step * padded + at->x / 8 * 8) * 256;
-    EACH_LANE(at, own) {
-        most[own] = 0;
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            uint32_t bits = exact_bits(numbers[own].y[j]) & 0x7fffffffu;
-            most[own] = bits > most[own] ? bits : most[own];
-        }
-    }
-    warp_highest(at, most, 16);
-    EACH_LANE(at, own) {
-        float inverse, scale = lane_scale(most[own], 127.0f, &inverse);
-        int32_t number[LANE_K];
-        for (uint32_t j = 0; j < LANE_K; j++)
-            number[j] = inverse == 0.0f ? 0 : exact_nearest(numbers[own].y[j] * inverse);
-        wide_put(group, at->x, 2 * lane, four_bytes(number));
-        wide_put(group, at->x, 2 * lane + 1, four_bytes(number + 4));
-        if (lane == 0)
-            call->out.scale[(uint64_t)step * padded + at->x] = scale;
-    }
-}
-
-EXACT_INLINE void wide_x_row(const prepare_call *call, const kernel_place *at, const float *x,
-                             const float *gate) {
-    bool normed = call->norm.kind != CALL_NORM_NONE;
-    float mean = normed ? norm_mean(&call->norm, call->k, at->shared) : 0.0f;
-    float scale = normed ? norm_scale(&call->norm, call->k, at->shared) : 0.0f;
-    for (uint32_t step = warp_of(at); step * INPUT_K < call->k; step += warps_of(at)) {
-        uint32_t left = (call->k + 15) / 16 * 16 - step * INPUT_K;
-        lane_numbers numbers[OWN_LANES];
-        wide_load(call, at, x, gate, mean, scale, step * INPUT_K, numbers);
-        lane_rotate(at, left < INPUT_K ? left : INPUT_K, numbers);
-        wide_quantise(call, at, step, numbers);
-    }
-}
-
-/* Block = row. */
-EXACT_INLINE void kernel_wide_x(const prepare_call *call, kernel_place *at) {
-    uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
-    const float *x = call->x + row * call->stride;
-    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
-    if (call->norm.kind != CALL_NORM_NONE && call->staged) {
-        float *copy = at->shared + NORM_SHARED;
-        CUDA_EACH(at, copy_row(at, x, call->k, copy));
-        NORM_STAGES(at, &call->norm, copy, call->k, at->shared);
-        x = copy;
-    } else if (call->norm.kind != CALL_NORM_NONE) {
-        NORM_STAGES(at, &call->norm, x, call->k, at->shared);
-    }
-    CUDA_WARPS(at, wide_x_row(call, at, x, gate));
-}
 
 #endif
