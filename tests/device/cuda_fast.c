@@ -155,6 +155,15 @@ static void bits_do_not_depend_on_launches(void **state) {
                 4e-3);
 }
 
+/* Heads of 64: attention on tensor cores, of more than one span of 256 positions, in single rows
+ * and in tiles. */
+static void bits_of_attention_do_not_depend_on_batches(void **state) {
+    (void)state;
+    static const uint32_t rows[] = {1, 3, 17, 150};
+    const char *const devices[] = {card()};
+    check_model(packed("short", PACK_F16), devices, 1, rows, 4, 300, 4e-3);
+}
+
 static void sessions_are_not_mixed(void **state) {
     (void)state;
     avo_model *model;
@@ -246,6 +255,7 @@ int main(void) {
         cmocka_unit_test(sessions_are_not_mixed),
         cmocka_unit_test(bits_do_not_depend_on_batches),
         cmocka_unit_test(bits_do_not_depend_on_launches),
+        cmocka_unit_test(bits_of_attention_do_not_depend_on_batches),
     };
     const struct CMUnitTest named[] = {cmocka_unit_test(named_models_have_one_result)};
     if (getenv("AVO_TEST_CUDA_MODELS") != NULL)

@@ -9,7 +9,8 @@
 #include <assert.h>
 
 #define SHARED_HALF (112 * 1024) /* of a block, so that the next kernel's fits beside it */
-#define RING_PIECES 24           /* of a warp, at most */
+#define RING_SLABS  48           /* at most */
+#define RING_HEAD   4096         /* barriers of so many */
 
 /* ---- Which matrices, and where they lie ---- */
 
@@ -56,27 +57,38 @@ static uint32_t few_shape(const cuda_step *step, fast_call *call) {
                                                              : limits->multiprocessors;
     uint32_t panels = (call->panels + blocks - 1) / blocks;
     uint64_t x = (uint64_t)call->slabs * FAST_SLAB * 2 * call->rows;
-    call->workers = panels < FAST_WARPS ? panels : FAST_WARPS;
-    uint64_t least = 4096 + x + call->workers * 2 * FAST_PIECE_BYTES;
+    call->workers = panels < FAST_RINGS ? panels : FAST_RINGS;
+    uint64_t piece = (uint64_t)call->workers * FAST_SLAB_BYTES;
+    uint64_t least = RING_HEAD + x + 8 * piece;
     if (least > limits->shared)
         return 0;
-    uint64_t room = least + call->workers * 2 * FAST_PIECE_BYTES < SHARED_HALF &&
-                            SHARED_HALF < limits->shared
+    uint64_t room = least + 8 * piece < SHARED_HALF && SHARED_HALF < limits->shared
                         ? SHARED_HALF
                         : limits->shared;
-    uint64_t depth = (room - x - 4096) / (call->workers * FAST_PIECE_BYTES);
-    call->depth = depth < RING_PIECES ? (uint32_t)depth : RING_PIECES;
-    return (uint32_t)((FAST_WARPS * call->depth + 16) / 16 * 128 + (x + 127) / 128 * 128 +
-                      (uint64_t)call->workers * call->depth * FAST_PIECE_BYTES);
+    uint64_t depth = (room - x - RING_HEAD) / piece;
+    call->depth = depth < RING_SLABS ? (uint32_t)depth : RING_SLABS;
+    return (uint32_t)(fast_few_rings(call) + call->depth * piece);
 }
 
-static uint32_t tile_rows(uint32_t rows) {
-    return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
+/* Of a tile: as many as there are, or what leaves the fewest multiprocessors without work; the time
+ * of a tile grows with its rows and 32 more. */
+static uint32_t tile_rows(const cuda_step *step, const fast_call *call) {
+    uint32_t best = 64, least = UINT32_MAX;
+    if (call->rows <= 64)
+        return call->rows <= 32 ? 32 : 64;
+    for (uint32_t rows = 64; rows <= 256; rows *= 2) {
+        uint32_t blocks = step->port->limits.multiprocessors;
+        uint32_t time = (fast_tiles(call, rows) + blocks - 1) / blocks * (rows + 32);
+        if (time <= least) {
+            least = time;
+            best = rows;
+        }
+    }
+    return best;
 }
 
 static cuda_kernel tile_kernel(uint32_t rows) {
-    return rows == 16   ? CUDA_KERNEL_fast_tile16
-           : rows == 32 ? CUDA_KERNEL_fast_tile32
+    return rows == 32   ? CUDA_KERNEL_fast_tile32
            : rows == 64 ? CUDA_KERNEL_fast_tile64
            : rows == 128 ? CUDA_KERNEL_fast_tile128
                          : CUDA_KERNEL_fast_tile256;
@@ -84,11 +96,11 @@ static cuda_kernel tile_kernel(uint32_t rows) {
 
 static void launch_few(cuda_step *step, const fast_call *call, uint32_t shared) {
     uint32_t most = step->port->limits.multiprocessors;
-    cuda_launch launch = {CUDA_KERNEL_fast_few,
+    cuda_launch launch = {call->rows <= 8 ? CUDA_KERNEL_fast_few : CUDA_KERNEL_fast_few16,
                           call->panels < most ? call->panels : most,
                           1,
                           1,
-                          FAST_THREADS,
+                          FAST_FEW_THREADS,
                           shared,
                           CUDA_BEHIND};
     step_launch(step, &launch, call);
@@ -96,7 +108,10 @@ static void launch_few(cuda_step *step, const fast_call *call, uint32_t shared) 
 
 static void launch_tiles(cuda_step *step, fast_call *call) {
     const cuda_limits *limits = &step->port->limits;
-    uint32_t rows = tile_rows(call->rows), tiles = fast_tiles(call, rows);
+    uint32_t rows = tile_rows(step, call), tiles = fast_tiles(call, rows);
+    call->shares = call->rows <= rows;
+    if (call->shares)
+        tiles = call->panels;
     uint32_t stage = FAST_TILE_PANELS * FAST_SLAB_BYTES + rows * FAST_SLAB * 2;
     uint32_t depth = (limits->shared - FAST_TILE_HEAD) / stage;
     call->depth = depth < FAST_TILE_STAGES ? depth : FAST_TILE_STAGES;

@@ -32,8 +32,8 @@
     X(fast_position, position_call, 256, 1, true)                                                  \
     X(fast_decode, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
     X(fast_attend, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
-    X(fast_few, fast_call, FAST_THREADS, 1, true)                                                  \
-    X(fast_tile16, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_few, fast_call, FAST_FEW_THREADS, 2, true)                                              \
+    X(fast_few16, fast_call, FAST_FEW_THREADS, 1, true)                                            \
     X(fast_tile32, fast_call, FAST_TILE_THREADS, 1, true)                                          \
     X(fast_tile64, fast_call, FAST_TILE_THREADS, 1, true)                                          \
     X(fast_tile128, fast_call, FAST_TILE_THREADS, 1, true)                                         \

@@ -3,9 +3,10 @@
  * and what there was. Both kernels here, for few rows and for many, issue the same steps, so that a
  * row's bits depend neither on the other rows nor on how many they are. Layouts: fast_calls.h.
  *
- * fast_few: at most 16 rows. A block of eight warps for each multiprocessor takes a share of all
- * panels; a warp has a panel's whole chain and copies its weights in bulk into a ring of its own,
- * which is full before the kernel in front has ended. */
+ * fast_few: at most 16 rows. A block for each multiprocessor takes a share of all panels; a warp has
+ * the whole chain of eight outputs, half of a panel, and two of them share a ring in shared memory
+ * that a ninth warp fills with weights, before the kernel in front has ended. The rows are the
+ * operand with 16 lines, so that one row costs as much as 16. */
 #ifndef AVO_DEVICE_CUDA_KERNELS_FAST_H
 #define AVO_DEVICE_CUDA_KERNELS_FAST_H
 
@@ -23,6 +24,18 @@ EXACT_INLINE uint16_t fast_number(float x, bool brain) {
     x = x > 65504.0f ? 65504.0f : x;
     x = x < -65504.0f ? -65504.0f : x;
     return exact_to_half(x);
+}
+
+/* The usual activation with the card's own exponential and quotient. */
+EXACT_INLINE float fast_activation(uint32_t kind, float x) {
+#ifdef __CUDA_ARCH__
+    if (kind == EXACT_SILU) {
+        float e;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.44269504f));
+        return __fdividef(x, 1.0f + e);
+    }
+#endif
+    return input_activation(kind, x);
 }
 
 /* ---- Where a number of the input lies, in bytes ---- */
@@ -49,10 +62,10 @@ EXACT_INLINE void fast_pack_panel(const fast_pack_call *call, const kernel_place
     uint32_t panel = call->first + at->x, pairs = call->slabs * (FAST_SLAB / 2);
     for (uint32_t i = at->thread; i < pairs * FAST_PANEL; i += at->threads) {
         uint32_t output = i % FAST_PANEL, k = i / FAST_PANEL * 2;
-        uint32_t half = output / 8, to_panel = panel, word = 0;
+        uint32_t line = output, to_panel = panel, word = 0;
         if (call->paired) {
-            to_panel = 2 * panel + half;
-            half = call->half;
+            to_panel = 2 * panel + output / 8;
+            line = output % 8 * 2 + call->half;
         }
         if (k < call->k)
             word = exact_load_word(from + (uint64_t)(k / 2) * EXACT_LINE + 4 * output);
@@ -61,7 +74,7 @@ EXACT_INLINE void fast_pack_panel(const fast_pack_call *call, const kernel_place
         *(uint32_t *)(void *)(call->to +
                               ((uint64_t)to_panel * call->slabs + k / FAST_SLAB) *
                                   FAST_SLAB_BYTES +
-                              half * 1024 + k / 8 % 8 * 128 + output % 8 * 16 + k % 8 * 2) = word;
+                              line / 8 * 1024 + k / 8 % 8 * 128 + line % 8 * 16 + k % 8 * 2) = word;
     }
 }
 
@@ -114,8 +127,8 @@ EXACT_INLINE float fast_input_number(const fast_prepare_call *call, uint32_t row
     if (call->norm.kind != CALL_NORM_NONE)
         y = norm_apply(&call->norm, row, i, y, mean, scale);
     if (call->activated)
-        y = gate != NULL ? input_activation(call->activation, load_fresh(gate + i)) * y
-                         : input_activation(call->activation, y);
+        y = gate != NULL ? fast_activation(call->activation, load_fresh(gate + i)) * y
+                         : fast_activation(call->activation, y);
     return y;
 }
 
@@ -179,34 +192,20 @@ EXACT_INLINE uint16_t fast_pair(const fast_call *call, uint32_t output, uint32_t
     up = fast_biased(&one->to, output, up);
     gate = fast_biased(&call->gate, output, gate);
     if (call->activated)
-        up = input_activation(call->activation, gate) * up;
+        up = fast_activation(call->activation, gate) * up;
     fast_give(&one->to, row, output, up);
     fast_give(&call->gate, row, output, gate);
     return call->next == NULL ? 0 : fast_number(up, call->brain);
 }
 
-/* All of a panel, which has eight of up and then eight of gate. */
-EXACT_INLINE void fast_pairs(const fast_call *call, uint32_t panel, uint32_t row, const float *y) {
-#ifdef __CUDA_ARCH__
-#pragma unroll 1
-#endif
-    for (uint32_t i = 0; i < 8; i += 2) {
-        uint32_t word = fast_pair(call, panel * 8 + i, row, y[i], y[8 + i]);
-        word |= (uint32_t)fast_pair(call, panel * 8 + i + 1, row, y[i + 1], y[9 + i]) << 16;
-        if (call->next != NULL)
-            *(uint32_t *)(void *)(call->next + fast_place(call->next_many, call->rows, row,
-                                                          panel * 8 + i)) = word;
-    }
-}
-
-/* Outputs number `inside` and, eight further, `second` of a panel. */
-EXACT_INLINE void fast_store(const fast_call *call, uint32_t matrix, uint32_t panel,
-                             uint32_t inside, uint32_t row, float first, float second) {
+/* Lines `line` (even) and the next one of a panel. */
+EXACT_INLINE void fast_store(const fast_call *call, uint32_t matrix, uint32_t panel, uint32_t line,
+                             uint32_t row, float first, float second) {
     if (!call->paired) {
-        fast_one(call, matrix, panel * FAST_PANEL + inside, row, first);
-        fast_one(call, matrix, panel * FAST_PANEL + inside + 8, row, second);
+        fast_one(call, matrix, panel * FAST_PANEL + line, row, first);
+        fast_one(call, matrix, panel * FAST_PANEL + line + 1, row, second);
     } else if (row < call->rows) {
-        uint32_t output = panel * 8 + inside;
+        uint32_t output = panel * 8 + line / 2;
         uint16_t number = fast_pair(call, output, row, first, second);
         if (call->next != NULL && output < call->one[0].outputs)
             *(uint16_t *)(void *)(call->next +
@@ -225,29 +224,39 @@ EXACT_INLINE uint32_t fast_matrix_of(const fast_call *call, uint32_t *panel) {
 /* ---- Few rows ---- */
 
 typedef struct fast_few_part {
-    uint32_t first, end;      /* panels of the block */
-    uint32_t pieces, bytes;   /* of a panel */
-    uint32_t ring_at, ring_bytes;
+    uint32_t first, end; /* panels of the block */
 } fast_few_part;
 
 EXACT_INLINE void fast_few_open(const fast_call *call, const kernel_place *at,
                                 fast_few_part *part) {
     part->first = (uint32_t)((uint64_t)call->panels * at->x / at->blocks);
     part->end = (uint32_t)((uint64_t)call->panels * (at->x + 1) / at->blocks);
-    part->bytes = call->slabs * FAST_SLAB_BYTES;
-    part->pieces = (part->bytes + FAST_PIECE_BYTES - 1) / FAST_PIECE_BYTES;
+}
+
+/* Shared memory: barriers (a ring's pieces that are full, that are empty, the input's), the input,
+ * rings. */
+#ifndef __CUDACC__
+#define FAST_BOTH static inline
+#else
+#define FAST_BOTH static __host__ __device__ __forceinline__
+#endif
+FAST_BOTH uint32_t fast_few_x(const fast_call *call) {
+    return (FAST_RINGS * 2 * call->depth * 8 + 8 + 127) / 128 * 128;
+}
+FAST_BOTH uint32_t fast_few_rings(const fast_call *call) {
+    return fast_few_x(call) + (call->slabs * FAST_SLAB * 2 * call->rows + 127) / 128 * 128;
 }
 
 #ifdef CARD_BULK
 
-/* Where a warp is in its panels. */
+/* Where a ring is: panel, slab, and the stage that this slab has. */
 typedef struct fast_walk {
-    uint32_t panel, piece, stage, parity;
+    uint32_t panel, slab, stage, parity;
 } fast_walk;
 
-EXACT_INLINE void fast_next(const fast_call *call, const fast_few_part *part, fast_walk *walk) {
-    if (++walk->piece == part->pieces) {
-        walk->piece = 0;
+EXACT_INLINE void fast_next(const fast_call *call, fast_walk *walk) {
+    if (++walk->slab == call->slabs) {
+        walk->slab = 0;
         walk->panel += call->workers;
     }
     if (++walk->stage == call->depth) {
@@ -256,167 +265,204 @@ EXACT_INLINE void fast_next(const fast_call *call, const fast_few_part *part, fa
     }
 }
 
-EXACT_INLINE uint32_t fast_piece(const fast_few_part *part, uint32_t piece) {
-    uint32_t left = part->bytes - piece * FAST_PIECE_BYTES;
-    return left < FAST_PIECE_BYTES ? left : FAST_PIECE_BYTES;
+/* By a lane for each ring: all slabs, as room for them becomes free. */
+EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, uint32_t ring,
+                             uint8_t *memory, uint64_t *full, uint64_t *empty) {
+    fast_walk own = {part->first + ring, 0, 0, 1};
+    const uint8_t *from = NULL;
+    for (; own.panel < part->end; fast_next(call, &own)) {
+        if (own.slab == 0) {
+            uint32_t inside = own.panel, matrix = fast_matrix_of(call, &inside);
+            from = call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES;
+        }
+        bar_wait(&empty[own.stage], own.parity);
+        bar_expect(&full[own.stage], FAST_SLAB_BYTES);
+        bulk_copy(memory + own.stage * FAST_SLAB_BYTES, from, FAST_SLAB_BYTES, &full[own.stage]);
+        from += FAST_SLAB_BYTES;
+    }
 }
 
-/* By one lane. */
-EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, const fast_walk *walk,
-                             uint8_t *ring, uint64_t *bars) {
-    uint32_t inside = walk->panel, matrix = fast_matrix_of(call, &inside);
-    const uint8_t *from = call->one[matrix].data + (uint64_t)inside * part->bytes +
-                          (uint64_t)walk->piece * FAST_PIECE_BYTES;
-    uint32_t bytes = fast_piece(part, walk->piece);
-    bar_expect(&bars[walk->stage], bytes);
-    bulk_copy(ring + walk->stage * FAST_PIECE_BYTES, from, bytes, &bars[walk->stage]);
-}
+/* Operands of the four steps of a slab. */
+template <uint32_t tiles> struct fast_operands {
+    uint32_t w[2][4];
+    uint4 x[tiles][2];
+};
 
-/* The steps of `slabs` (1 or 2) slabs in `from`; `x` is the lane's, of these k. */
-template <uint32_t tiles, bool brain, uint32_t slabs>
-EXACT_INLINE void fast_steps(const fast_call *call, uint32_t from, const uint8_t *x, uint32_t lane,
-                             float (*d)[4]) {
-    uint32_t a[slabs * 4][4];
-    uint4 b[tiles][slabs * 2];
-    uint32_t row = lane / 4;
-#pragma unroll
-    for (uint32_t i = 0; i < slabs * 4; i++)
-        matrix_load(from + i / 4 * FAST_SLAB_BYTES + i % 4 * 256, a[i]);
+/* Of eight outputs; `from` and `x` are the lane's. */
+template <uint32_t tiles>
+EXACT_INLINE void fast_load(const fast_call *call, uint32_t from, const uint8_t *x, uint32_t row,
+                            fast_operands<tiles> *out) {
+    matrix_load(from, out->w[0]);
+    matrix_load(from + 512, out->w[1]);
 #pragma unroll
     for (uint32_t tile = 0; tile < tiles; tile++)
 #pragma unroll
-        for (uint32_t i = 0; i < slabs * 2; i++) {
-            b[tile][i] = make_uint4(0, 0, 0, 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            out->x[tile][i] = make_uint4(0, 0, 0, 0);
             if (tile * 8 + row < call->rows)
-                b[tile][i] = *(const uint4 *)(x + (i * call->rows + tile * 8) * 64);
-        }
-#pragma unroll
-    for (uint32_t i = 0; i < slabs * 4; i++)
-#pragma unroll
-        for (uint32_t tile = 0; tile < tiles; tile++) {
-            const uint4 *own = &b[tile][i / 2];
-            matrix_multiply<brain>(d[tile], a[i], i % 2 == 0 ? own->x : own->z,
-                                   i % 2 == 0 ? own->y : own->w);
+                out->x[tile][i] =
+                    *(const uint4 *)(const void *)(x + (i * call->rows + tile * 8) * 64);
         }
 }
 
 template <uint32_t tiles, bool brain>
-static __device__ void fast_few_block(const fast_call *call, const kernel_place *at) {
+EXACT_INLINE void fast_steps(const fast_operands<tiles> *own, float *d) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint4 *low = &own->x[0][i / 2], *high = &own->x[tiles - 1][i / 2];
+        uint32_t a[4] = {i % 2 == 0 ? low->x : low->z, 0, i % 2 == 0 ? low->y : low->w, 0};
+        if (tiles == 2) {
+            a[1] = i % 2 == 0 ? high->x : high->z;
+            a[3] = i % 2 == 0 ? high->y : high->w;
+        }
+        matrix_multiply<brain>(d, a, own->w[i / 2][i % 2 * 2], own->w[i / 2][i % 2 * 2 + 1]);
+    }
+}
+
+template <uint32_t tiles, bool brain>
+static __device__ __forceinline__ void fast_few_block(const fast_call *call,
+                                                      const kernel_place *at) {
     fast_few_part part;
     fast_few_open(call, at, &part);
     uint32_t warp = at->thread / 32, lane = at->thread % 32;
-    uint64_t *bars = (uint64_t *)(void *)at->shared + warp * call->depth;
-    uint64_t *input_bar = (uint64_t *)(void *)at->shared + FAST_WARPS * call->depth;
+    uint64_t *bars = (uint64_t *)(void *)at->shared;
+    uint64_t *input_bar = bars + FAST_RINGS * 2 * call->depth;
+    uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
+    uint8_t *rings = (uint8_t *)(void *)at->shared + fast_few_rings(call);
     uint32_t x_bytes = call->slabs * FAST_SLAB * 2 * call->rows;
-    uint8_t *x = (uint8_t *)at->shared + (FAST_WARPS * call->depth + 16) / 16 * 128;
-    uint8_t *ring = x + (x_bytes + 127) / 128 * 128 +
-                    (size_t)warp * call->depth * FAST_PIECE_BYTES;
-    fast_walk own = {part.first + warp, 0, 0, 0}, ahead = own;
-    bool works = warp < call->workers && own.panel < part.end;
-    if (lane == 0) {
-        for (uint32_t i = 0; i < call->depth && works; i++)
-            bar_open(&bars[i], 1);
-        if (warp == 0)
+    if (warp == FAST_WARPS) {
+        for (uint32_t i = lane; i < call->workers * 2 * call->depth; i += 32)
+            bar_open(&bars[i], 1 + i / call->depth % 2); /* full, then empty */
+        if (lane == 0)
             bar_open(input_bar, 1);
         bars_ready();
-        for (uint32_t i = 0; i < call->depth && works && ahead.panel < part.end; i++) {
-            fast_fetch(call, &part, &ahead, ring, bars);
-            fast_next(call, &part, &ahead);
-        }
     }
     place_let_next();
     __syncthreads();
+    if (warp == FAST_WARPS) {
+        if (lane < call->workers)
+            fast_fetch(call, &part, lane, rings + lane * call->depth * FAST_SLAB_BYTES,
+                       bars + 2 * lane * call->depth, bars + (2 * lane + 1) * call->depth);
+        return;
+    }
     place_wait();
     if (at->thread == 0) {
         bar_expect(input_bar, x_bytes);
-        for (uint32_t done = 0; done < x_bytes; done += 16384)
-            bulk_copy(x + done, call->x + done,
-                      x_bytes - done < 16384 ? x_bytes - done : 16384, input_bar);
+        for (uint32_t done = 0; done < x_bytes; done += 8192)
+            bulk_copy(x + done, call->x + done, x_bytes - done < 8192 ? x_bytes - done : 8192,
+                      input_bar);
     }
-    if (!works)
+    uint32_t ring = warp / 2, half = warp % 2, row = lane / 4;
+    uint32_t panel = part.first + ring, stage = 0, parity = 0;
+    if (ring >= call->workers || panel >= part.end)
         return;
+    uint64_t *full = bars + 2 * ring * call->depth, *empty = full + call->depth;
+    const uint8_t *lane_x = x + row * 64 + lane % 4 * 16;
+    uint32_t from = card_shared(rings) + ring * call->depth * FAST_SLAB_BYTES + half * 1024 +
+                    lane * 16;
+    uint32_t turns = (part.end - panel + call->workers - 1) / call->workers * call->slabs, slab = 0;
+    uint32_t x_step = 2 * call->rows * 64;
+    fast_operands<tiles> one, two;
+    float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     bar_wait(input_bar, 0);
-    const uint8_t *lane_x = x + lane / 4 * 64 + lane % 4 * 16;
-    /* matrix i of a load: half of the outputs i % 2, k / 8 of the step i / 2 */
-    uint32_t lane_from = card_shared(ring) + lane / 8 % 2 * 1024 + lane / 16 * 128 + lane % 8 * 16;
-    float d[tiles][4];
-    for (; own.panel < part.end;) {
-        if (own.piece == 0)
-            for (uint32_t i = 0; i < tiles; i++)
-                d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0.0f;
-        uint32_t bytes = fast_piece(&part, own.piece);
-        bar_wait(&bars[own.stage], own.parity);
-        uint32_t from = lane_from + own.stage * FAST_PIECE_BYTES;
-        const uint8_t *from_x = lane_x + (uint64_t)own.piece * 4 * call->rows * 64;
-        if (bytes == FAST_PIECE_BYTES)
-            fast_steps<tiles, brain, 2>(call, from, from_x, lane, d);
-        else
-            fast_steps<tiles, brain, 1>(call, from, from_x, lane, d);
-        __syncwarp();
-        if (lane == 0 && ahead.panel < part.end) {
-            fast_fetch(call, &part, &ahead, ring, bars);
-            fast_next(call, &part, &ahead);
-        }
-        if (own.piece + 1 == part.pieces) {
-            uint32_t inside = own.panel, matrix = fast_matrix_of(call, &inside);
-            for (uint32_t i = 0; i < tiles; i++)
-                for (uint32_t j = 0; j < 2; j++)
-                    fast_store(call, matrix, inside, lane / 4, i * 8 + lane % 4 * 2 + j, d[i][j],
-                               d[i][2 + j]);
-        }
-        fast_next(call, &part, &own);
+    bar_wait(&full[0], 0);
+    fast_load<tiles>(call, from, lane_x, row, &one);
+    /* the next slab's operands come while this one's are multiplied */
+#define FAST_TURN(now, then)                                                                       \
+    {                                                                                              \
+        bool last = slab + 1 == call->slabs;                                                       \
+        uint32_t before = stage;                                                                   \
+        slab = last ? 0 : slab + 1;                                                                \
+        if (++stage == call->depth) {                                                              \
+            stage = 0;                                                                             \
+            parity ^= 1;                                                                           \
+        }                                                                                          \
+        if (--turns > 0) {                                                                         \
+            bar_wait(&full[stage], parity);                                                        \
+            fast_load<tiles>(call, from + stage * FAST_SLAB_BYTES, lane_x + slab * x_step, row,    \
+                             &then);                                                               \
+        }                                                                                          \
+        fast_steps<tiles, brain>(&now, d);                                                         \
+        __syncwarp();                                                                              \
+        if (lane == 0)                                                                             \
+            bar_arrive(&empty[before]);                                                            \
+        if (last) {                                                                                \
+            uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);                       \
+            fast_store(call, matrix, inside, half * 8 + lane % 4 * 2, row, d[0], d[1]);            \
+            if (tiles == 2)                                                                        \
+                fast_store(call, matrix, inside, half * 8 + lane % 4 * 2, row + 8, d[2], d[3]);    \
+            d[0] = d[1] = d[2] = d[3] = 0.0f;                                                      \
+            panel += call->workers;                                                                \
+        }                                                                                          \
     }
-}
-
-EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
-    if (call->rows <= 8 && !call->brain)
-        fast_few_block<1, false>(call, at);
-    else if (!call->brain)
-        fast_few_block<2, false>(call, at);
-    else if (call->rows <= 8)
-        fast_few_block<1, true>(call, at);
-    else
-        fast_few_block<2, true>(call, at);
-}
-
-#elif defined(__CUDA_ARCH__)
-
-/* Cards before compute capability 9.0: the same steps, weights straight from memory. */
-template <bool brain>
-static __device__ void fast_few_plain(const fast_call *call, const kernel_place *at) {
-    fast_few_part part;
-    fast_few_open(call, at, &part);
-    uint32_t warp = at->thread / 32, lane = at->thread % 32;
-    for (uint32_t panel = part.first + warp; panel < part.end; panel += FAST_WARPS) {
-        uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
-        const uint8_t *from = call->one[matrix].data + (uint64_t)inside * part.bytes +
-                              lane / 4 * 16 + lane % 4 * 4;
-        for (uint32_t first = 0; first < call->rows; first += 8) {
-            uint32_t row = first + lane / 4;
-            const uint8_t *x = call->x + (uint64_t)row * 64 + lane % 4 * 16;
-            float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 4
-            for (uint32_t step = 0; step < call->slabs * 4; step++) {
-                const uint8_t *own = from + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;
-                uint32_t a[4] = {exact_load_word(own), exact_load_word(own + 1024),
-                                 exact_load_word(own + 128), exact_load_word(own + 1024 + 128)};
-                uint2 b = make_uint2(0, 0);
-                if (row < call->rows)
-                    b = *(const uint2 *)(x + (uint64_t)(step / 2) * call->rows * 64 + step % 2 * 8);
-                matrix_multiply<brain>(d, a, b.x, b.y);
-            }
-            for (uint32_t j = 0; j < 2; j++)
-                fast_store(call, matrix, inside, lane / 4, first + lane % 4 * 2 + j, d[j],
-                           d[2 + j]);
-        }
+    for (;;) {
+        FAST_TURN(one, two)
+        if (turns == 0)
+            break;
+        FAST_TURN(two, one)
+        if (turns == 0)
+            break;
     }
+#undef FAST_TURN
 }
 
 EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
     if (call->brain)
+        fast_few_block<1, true>(call, at);
+    else
+        fast_few_block<1, false>(call, at);
+}
+
+/* Nine to sixteen rows: more registers. */
+EXACT_INLINE void kernel_fast_few16(const fast_call *call, kernel_place *at) {
+    if (call->brain)
+        fast_few_block<2, true>(call, at);
+    else
+        fast_few_block<2, false>(call, at);
+}
+
+#elif defined(__CUDA_ARCH__)
+
+/* Cards before compute capability 9.0: the same steps, operands straight from memory. */
+template <bool brain>
+static __device__ void fast_few_plain(const fast_call *call, const kernel_place *at) {
+    fast_few_part part;
+    fast_few_open(call, at, &part);
+    uint32_t warp = at->thread / 32, lane = at->thread % 32, half = warp % 2, row = lane / 4;
+    for (uint32_t panel = part.first + warp / 2; panel < part.end && warp < FAST_WARPS;
+         panel += FAST_WARPS / 2) {
+        uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
+        const uint8_t *from = call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES +
+                              half * 1024 + lane * 4;
+        const uint8_t *x = call->x + (uint64_t)row * 64 + lane % 4 * 16;
+        float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+        for (uint32_t step = 0; step < call->slabs * 4; step++) {
+            const uint8_t *own = from + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;
+            const uint8_t *own_x = x + (uint64_t)(step / 2) * call->rows * 64 + step % 2 * 8;
+            uint2 low = make_uint2(0, 0), high = low;
+            if (row < call->rows)
+                low = *(const uint2 *)own_x;
+            if (row + 8 < call->rows)
+                high = *(const uint2 *)(own_x + 8 * 64);
+            uint32_t a[4] = {low.x, high.x, low.y, high.y};
+            matrix_multiply<brain>(d, a, exact_load_word(own), exact_load_word(own + 128));
+        }
+        fast_store(call, matrix, inside, half * 8 + lane % 4 * 2, row, d[0], d[1]);
+        fast_store(call, matrix, inside, half * 8 + lane % 4 * 2, row + 8, d[2], d[3]);
+    }
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+    place_wait();
+    if (call->brain)
         fast_few_plain<true>(call, at);
     else
         fast_few_plain<false>(call, at);
+}
+
+EXACT_INLINE void kernel_fast_few16(const fast_call *call, kernel_place *at) {
+    kernel_fast_few(call, at);
 }
 
 #elif !defined(__CUDACC__)
@@ -458,9 +504,9 @@ static inline float fast_chain(const fast_call *call, uint32_t matrix, uint32_t 
 static inline void fast_panel(const fast_call *call, uint32_t matrix, uint32_t panel,
                               uint32_t first, uint32_t rows, bool many) {
     for (uint32_t row = first; row < first + rows && row < call->rows; row++)
-        for (uint32_t i = 0; i < 8; i++)
+        for (uint32_t i = 0; i < FAST_PANEL; i += 2)
             fast_store(call, matrix, panel, i, row, fast_chain(call, matrix, panel, i, row, many),
-                       fast_chain(call, matrix, panel, i + 8, row, many));
+                       fast_chain(call, matrix, panel, i + 1, row, many));
 }
 
 EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
@@ -470,6 +516,10 @@ EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
         uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
         fast_panel(call, matrix, inside, 0, call->rows, false);
     }
+}
+
+EXACT_INLINE void kernel_fast_few16(const fast_call *call, kernel_place *at) {
+    kernel_fast_few(call, at);
 }
 #endif
 #endif

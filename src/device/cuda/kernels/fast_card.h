@@ -113,64 +113,6 @@ template <int left> EXACT_INLINE void group_wait(void) {
 
 template <uint32_t rows, bool brain> struct group_product;
 
-template <> struct group_product<8, false> {
-    static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
-        asm volatile("{\n"
-                     ".reg .pred keep;\n"
-                     "setp.eq.u32 keep, 0, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3"
-                     "}, %4, %5, keep, 1, 1, 0, 0;\n"
-                     "}"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "l"(a), "l"(b));
-    }
-};
-
-template <> struct group_product<8, true> {
-    static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
-        asm volatile("{\n"
-                     ".reg .pred keep;\n"
-                     "setp.eq.u32 keep, 0, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
-                     "%0, %1, %2, %3"
-                     "}, %4, %5, keep, 1, 1, 0, 0;\n"
-                     "}"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "l"(a), "l"(b));
-    }
-};
-
-template <> struct group_product<16, false> {
-    static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
-        asm volatile("{\n"
-                     ".reg .pred keep;\n"
-                     "setp.eq.u32 keep, 0, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7"
-                     "}, %8, %9, keep, 1, 1, 0, 0;\n"
-                     "}"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-                       "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-                     : "l"(a), "l"(b));
-    }
-};
-
-template <> struct group_product<16, true> {
-    static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
-        asm volatile("{\n"
-                     ".reg .pred keep;\n"
-                     "setp.eq.u32 keep, 0, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7"
-                     "}, %8, %9, keep, 1, 1, 0, 0;\n"
-                     "}"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-                       "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-                     : "l"(a), "l"(b));
-    }
-};
-
 template <> struct group_product<32, false> {
     static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
         asm volatile("{\n"
