@@ -17,6 +17,7 @@ typedef struct known_shape {
 static const known_shape shapes[] = {
     {"tiny", 2, 64, 96, 4, 2, 16, 100, 256, false, 10000},
     {"odd", 2, 288, 1100, 6, 2, 48, 500, 1024, false, 10000}, /* multiples of nothing */
+    {"long", 2, 128, 160, 4, 2, 64, 100, 1024, false, 10000}, /* heads as large models have them */
     {"ladder", 4, 2048, 5632, 32, 4, 64, 8192, 8192, true, 10000},
     {"short", 2, 576, 1536, 9, 3, 64, 8192, 1024, true, 10000}, /* two layers of the next one */
     {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, true, 100000},

@@ -161,7 +161,7 @@ static void bits_of_attention_do_not_depend_on_batches(void **state) {
     (void)state;
     static const uint32_t rows[] = {1, 3, 17, 150};
     const char *const devices[] = {card()};
-    check_model(packed("short", PACK_F16), devices, 1, rows, 4, 300, 4e-3);
+    check_model(packed("long", PACK_F16), devices, 1, rows, 4, 300, 4e-3);
 }
 
 static void sessions_are_not_mixed(void **state) {
