@@ -27,7 +27,8 @@ static const known_shape shapes[] = {
 };
 
 const char *pack_shapes_text(void) {
-    return "tiny, odd, ladder, short, smollm2-135m, tinyllama-1.1b, llama-3.2-1b, llama-3.1-8b";
+    return "tiny, odd, long, ladder, short, smollm2-135m, tinyllama-1.1b, llama-3.2-1b, "
+           "llama-3.1-8b";
 }
 
 static avo_status fill_config(const known_shape *shape, arena *arena, model_config *config,

@@ -139,7 +139,8 @@ static void bits_do_not_depend_on_batches(void **state) {
     const char *const devices[] = {card()};
     for (size_t i = 0; i < 6; i++) {
         pack_type type = i % 2 == 0 ? PACK_F16 : PACK_BF16;
-        check_model(packed(names[i], type), devices, 1, rows, 6, 44, type == PACK_F16 ? 4e-3 : 4e-2);
+        check_model(packed(names[i], type), devices, 1, rows, 6, 44,
+                    type == PACK_F16 ? 4e-3 : 4e-2);
     }
 }
 
@@ -242,7 +243,8 @@ static void named_models_have_one_result(void **state) {
     static const uint32_t rows[] = {1, 2, 7, 16, 40, 80};
     const char *const devices[] = {card()};
     char *models = strdup(getenv("AVO_TEST_CUDA_MODELS")), *next = NULL;
-    for (char *path = strtok_r(models, " ", &next); path != NULL; path = strtok_r(NULL, " ", &next)) {
+    for (char *path = strtok_r(models, " ", &next); path != NULL;
+         path = strtok_r(NULL, " ", &next)) {
         double distance = check_model(path, devices, 1, rows, 6, 80, 0.02);
         printf("%s: one result in 11 ways, relative error %.2e\n", path, distance);
     }

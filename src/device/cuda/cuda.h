@@ -123,7 +123,7 @@ typedef struct cuda_scratch {
 /* Inputs of a step: laid out in host memory and copied to the same places on the card. */
 typedef struct cuda_input {
     size_t hidden, cosine, sine, position, row_pages, pages, logit_row, target;
-    size_t tile; /* [rows][2] of the fast arithmetic's attention: first row, rows */
+    size_t tile;   /* [rows][2] of the fast arithmetic's attention: first row, rows */
     size_t tables; /* of adapters: rewound when it is full */
     size_t bytes;
 } cuda_input;

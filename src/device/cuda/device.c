@@ -122,8 +122,8 @@ avo_status cuda_open_with(const device_driver *driver, const device_options *opt
     cuda->base.allocator = options->allocator;
     cuda->port = port;
     cuda->tuning = *tuning;
-    cuda->fast = options->arithmetic != NULL ? strcmp(options->arithmetic, "fast") == 0
-                                             : options->floats;
+    cuda->fast =
+        options->arithmetic != NULL ? strcmp(options->arithmetic, "fast") == 0 : options->floats;
     device_info *info = &cuda->base.info;
     *info = (device_info){.name = driver->name,
                           .kind = driver->kind,

@@ -1,6 +1,6 @@
-/* Products of the fast arithmetic: matrices of 16-bit floats, on tensor cores. Where all matrices of
- * a place are such, they lie in slabs (kernels/fast_calls.h) and are computed here and nowhere else;
- * all others are computed exactly. */
+/* Products of the fast arithmetic: matrices of 16-bit floats, on tensor cores. Where all matrices
+ * of a place are such, they lie in slabs (kernels/fast_calls.h) and are computed here and nowhere
+ * else; all others are computed exactly. */
 #include "device/cuda/step_int.h"
 
 #include "device/cuda/kernels/fast_attend.h"
@@ -53,8 +53,8 @@ bool fast_computes(const cuda_step *step, const cuda_product *products, size_t c
 /* How few rows are computed: bytes of shared memory; 0: their input does not fit. */
 static uint32_t few_shape(const cuda_step *step, fast_call *call) {
     const cuda_limits *limits = &step->port->limits;
-    uint32_t blocks = call->panels < limits->multiprocessors ? call->panels
-                                                             : limits->multiprocessors;
+    uint32_t blocks =
+        call->panels < limits->multiprocessors ? call->panels : limits->multiprocessors;
     uint32_t panels = (call->panels + blocks - 1) / blocks;
     uint64_t x = (uint64_t)call->slabs * FAST_SLAB * 2 * call->rows;
     call->workers = panels < FAST_RINGS ? panels : FAST_RINGS;
@@ -88,8 +88,8 @@ static uint32_t tile_rows(const cuda_step *step, const fast_call *call) {
 }
 
 static cuda_kernel tile_kernel(uint32_t rows) {
-    return rows == 32   ? CUDA_KERNEL_fast_tile32
-           : rows == 64 ? CUDA_KERNEL_fast_tile64
+    return rows == 32    ? CUDA_KERNEL_fast_tile32
+           : rows == 64  ? CUDA_KERNEL_fast_tile64
            : rows == 128 ? CUDA_KERNEL_fast_tile128
                          : CUDA_KERNEL_fast_tile256;
 }
@@ -181,8 +181,8 @@ static void prepare(cuda_step *step, const cuda_site *site, const fast_call *pro
         .out = out};
     if (call.norm.rows != NULL)
         call.norm.rows += first;
-    cuda_launch launch = {CUDA_KERNEL_fast_prepare, product->rows, 1,          1,
-                          FAST_THREADS,             256,           CUDA_BEHIND};
+    cuda_launch launch = {
+        CUDA_KERNEL_fast_prepare, product->rows, 1, 1, FAST_THREADS, 256, CUDA_BEHIND};
     step_launch(step, &launch, &call);
 }
 
@@ -253,6 +253,15 @@ void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *p
         launch_few(step, &call, few_shape(step, &call));
 }
 
+void fast_chain(cuda_step *step, cuda_site *site, const weight_view *weight) {
+    bool many;
+    if (!fast_in_one(step, site->rows, site->k, &many) ||
+        !fast_in_one(step, site->rows, weight->k, &site->next_many) || !fast_matrices(&weight, 1) ||
+        weight->k % FAST_SLAB != 0)
+        return;
+    site->next = step->scratch->fast_next;
+}
+
 /* ---- Attention ---- */
 
 bool fast_attends(const cuda_step *step, const layer_view *layer) {
@@ -263,20 +272,33 @@ bool fast_attends(const cuda_step *step, const layer_view *layer) {
            FAST_DECODE_SHARED(size) <= step->port->limits.shared;
 }
 
-uint32_t fast_attend_rows(const model_view *model) {
-    uint32_t group = 1;
-    for (uint32_t i = 0; i < model->layers; i++) {
-        const layer_view *layer = &model->layer[i];
+uint32_t fast_tile_rows(const cuda_step *step, uint32_t *tile) {
+    const batch_view *batch = step->batch;
+    uint32_t group = 1, tiles = 0;
+    for (uint32_t i = 0; i < step->model->layers; i++) {
+        const layer_view *layer = &step->model->layer[i];
         uint32_t own = layer->heads / layer->kv_heads;
         group = own > group ? own : group;
     }
-    return group < FAST_ATTEND_PAIRS ? FAST_ATTEND_PAIRS / group : 1;
+    uint32_t most = group < FAST_ATTEND_PAIRS ? FAST_ATTEND_PAIRS / group : 1;
+    for (uint32_t s = 0; s < batch->segments; s++)
+        for (uint32_t i = 0; i < batch->segment[s].rows; i += most, tiles++) {
+            uint32_t left = batch->segment[s].rows - i;
+            tile[2 * tiles] = batch->segment[s].first + i;
+            tile[2 * tiles + 1] = left < most ? left : most;
+        }
+    return tiles;
 }
 
 void fast_attention(cuda_step *step, const layer_view *layer, const position_call *position,
-                    const attend_rows_call *attend, uint8_t *next, bool next_many) {
+                    const attend_rows_call *attend) {
     uint32_t rows = step->batch->rows, size = layer->head_size;
     uint32_t vectors = layer->heads + 2 * layer->kv_heads;
+    const cuda_product output = {.linear = &layer->output};
+    bool many;
+    step->half = step->batch->runs == 0 && fast_computes(step, &output, 1) &&
+                 layer->output.weight.k % FAST_SLAB == 0 &&
+                 fast_in_one(step, rows, layer->output.weight.k, &many);
     cuda_launch put = {CUDA_KERNEL_fast_position,
                        (vectors + FAST_WARPS - 1) / FAST_WARPS,
                        rows,
@@ -290,8 +312,8 @@ void fast_attention(cuda_step *step, const layer_view *layer, const position_cal
         .kv = attend->kv,
         .query = position->query_out,
         .out = attend->out,
-        .next = next,
-        .next_many = next_many,
+        .next = step->half ? step->scratch->fast_x : NULL,
+        .next_many = step->half && many,
         .next_brain = layer->output.weight.type == QUANT_BF16,
         .rows = rows,
         .heads = layer->heads,
@@ -303,10 +325,8 @@ void fast_attention(cuda_step *step, const layer_view *layer, const position_cal
         .splits = 1,
         .tiles = step->tiles,
         .tile = (const uint32_t *)(const void *)(memory + step->stream->input.tile)};
-    cuda_launch launch = {CUDA_KERNEL_fast_attend,  layer->kv_heads,
-                          step->tiles,              1,
-                          FAST_ATTEND_THREADS,      FAST_ATTEND_SHARED(size),
-                          CUDA_BEHIND};
+    cuda_launch launch = {CUDA_KERNEL_fast_attend, layer->kv_heads,          step->tiles, 1,
+                          FAST_ATTEND_THREADS,     FAST_ATTEND_SHARED(size), CUDA_BEHIND};
     if (step->alone || rows <= FAST_ROWS) {
         if (rows <= FEW_ROWS && rows * layer->kv_heads < step->port->limits.multiprocessors)
             call.splits = step->splits;

@@ -246,12 +246,11 @@ static cu_result read_limits(card_port *card) {
         result = library->device_attribute(&major, CU_COMPUTE_MAJOR, card->device);
     if (result == 0)
         result = library->device_attribute(&minor, CU_COMPUTE_MINOR, card->device);
-    card->base.limits =
-        (cuda_limits){.multiprocessors = (uint32_t)multiprocessors,
-                      .shared = (uint32_t)shared,
-                      .early = major >= CARD_EARLY,
-                      .groups = major == 9 && minor == 0,
-                      .compute = (uint32_t)(10 * major + minor)};
+    card->base.limits = (cuda_limits){.multiprocessors = (uint32_t)multiprocessors,
+                                      .shared = (uint32_t)shared,
+                                      .early = major >= CARD_EARLY,
+                                      .groups = major == 9 && minor == 0,
+                                      .compute = (uint32_t)(10 * major + minor)};
     return result;
 }
 

@@ -31,9 +31,9 @@ typedef struct cuda_graph cuda_graph;
 
 typedef struct cuda_limits {
     uint32_t multiprocessors;
-    uint32_t shared; /* bytes of a block */
-    bool early;      /* the card can begin a kernel before the one in front has ended */
-    bool groups;     /* its tensor cores have products of warpgroups (9.0 alone) */
+    uint32_t shared;  /* bytes of a block */
+    bool early;       /* the card can begin a kernel before the one in front has ended */
+    bool groups;      /* its tensor cores have products of warpgroups (9.0 alone) */
     uint32_t compute; /* capability: 90 for 9.0 */
 } cuda_limits;
 

@@ -326,13 +326,8 @@ static void attention(cuda_step *step, uint32_t number) {
                              .softcap = layer->attention_softcap};
     step->half = false;
     if (fast_attends(step, layer)) {
-        const cuda_product output = {.linear = &layer->output};
         position_call position = position_of(step, number);
-        bool many, half = step->batch->runs == 0 && fast_computes(step, &output, 1) &&
-                          layer->output.weight.k % FAST_SLAB == 0 &&
-                          fast_in_one(step, step->batch->rows, layer->output.weight.k, &many);
-        fast_attention(step, layer, &position, &call, half ? scratch->fast_x : NULL, half && many);
-        step->half = half;
+        fast_attention(step, layer, &position, &call);
         return;
     }
     if (decode(step, number, &call))
@@ -396,18 +391,6 @@ static void attention_output(cuda_step *step, uint32_t number) {
     join(step, &site, &with);
 }
 
-/* Where down is a product of the fast arithmetic, too, its input is made by up and gate. */
-static void fast_chain_down(cuda_step *step, cuda_site *site, const layer_view *layer) {
-    const weight_view *down = &layer->down.weight;
-    const cuda_product product = {.linear = &layer->down};
-    bool many, in_one = fast_in_one(step, site->rows, site->k, &many);
-    if (!in_one || !fast_in_one(step, site->rows, down->k, &site->next_many) ||
-        !fast_computes(step, &product, 1) || down->type != layer->up.weight.type ||
-        down->k % FAST_SLAB != 0)
-        return;
-    site->next = step->scratch->fast_next;
-}
-
 static void feed_forward(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     cuda_scratch *scratch = step->scratch;
@@ -432,7 +415,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
         site.joined = paired;
         site.joined_activation = layer->activation;
         if (paired)
-            fast_chain_down(step, &site, layer);
+            fast_chain(step, &site, &layer->down.weight);
     }
     if (!paired || fast)
         multiply_site(step, &site, products, gated ? 2 : 1);
@@ -607,20 +590,6 @@ static bool write_pages(cuda_step *step, uint32_t *pages, size_t most, uint32_t 
     return true;
 }
 
-/* Rows of one session that the fast arithmetic's attention takes together. */
-static void send_tiles(cuda_step *step) {
-    const batch_view *batch = step->batch;
-    uint32_t *tile = (uint32_t *)(void *)(step->stream->host_input + step->stream->input.tile);
-    uint32_t most = fast_attend_rows(step->model);
-    for (uint32_t s = 0; s < batch->segments; s++)
-        for (uint32_t i = 0; i < batch->segment[s].rows; i += most) {
-            uint32_t left = batch->segment[s].rows - i;
-            tile[2 * step->tiles] = batch->segment[s].first + i;
-            tile[2 * step->tiles++ + 1] = left < most ? left : most;
-        }
-    send(step, step->stream->input.tile, step->tiles * 2 * sizeof(uint32_t));
-}
-
 static bool send_batch(cuda_step *step, device_work work) {
     const batch_view *batch = step->batch;
     cuda_stream *stream = step->stream;
@@ -642,8 +611,10 @@ static bool send_batch(cuda_step *step, device_work work) {
     send(step, input->position, batch->rows * sizeof(uint32_t));
     send(step, input->row_pages, batch->rows * sizeof(uint32_t));
     send(step, input->pages, pages * sizeof(uint32_t));
-    if (step->fast)
-        send_tiles(step);
+    if (step->fast) {
+        step->tiles = fast_tile_rows(step, (uint32_t *)(void *)(host + input->tile));
+        send(step, input->tile, step->tiles * 2 * sizeof(uint32_t));
+    }
     return true;
 }
 

@@ -416,9 +416,9 @@ static avo_status open_port(const avo_allocator *allocator, const emulated_wish 
     own->free_note = own->note;
     own->base.operations = &operations;
     own->base.limits = (cuda_limits){.multiprocessors = (uint32_t)wish->processors,
-                                       .shared = SHARED_BYTES,
-                                       .early = true,
-                                       .groups = wish->groups != 0};
+                                     .shared = SHARED_BYTES,
+                                     .early = true,
+                                     .groups = wish->groups != 0};
     own->allocator = allocator;
     own->wish = *wish;
     wall_init(&own->wall);

@@ -3,10 +3,10 @@
  * and what there was. Both kernels here, for few rows and for many, issue the same steps, so that a
  * row's bits depend neither on the other rows nor on how many they are. Layouts: fast_calls.h.
  *
- * fast_few: at most 16 rows. A block for each multiprocessor takes a share of all panels; a warp has
- * the whole chain of eight outputs, half of a panel, and two of them share a ring in shared memory
- * that a ninth warp fills with weights, before the kernel in front has ended. The rows are the
- * operand with 16 lines, so that one row costs as much as 16. */
+ * fast_few: at most 16 rows. A block for each multiprocessor takes a share of all panels; a warp
+ * has the whole chain of eight outputs, half of a panel, and two of them share a ring in shared
+ * memory that a ninth warp fills with weights, before the kernel in front has ended. The rows are
+ * the operand with 16 lines, so that one row costs as much as 16. */
 #ifndef AVO_DEVICE_CUDA_KERNELS_FAST_H
 #define AVO_DEVICE_CUDA_KERNELS_FAST_H
 
@@ -72,8 +72,7 @@ EXACT_INLINE void fast_pack_panel(const fast_pack_call *call, const kernel_place
         if (k + 1 == call->k)
             word &= 0xffffu;
         *(uint32_t *)(void *)(call->to +
-                              ((uint64_t)to_panel * call->slabs + k / FAST_SLAB) *
-                                  FAST_SLAB_BYTES +
+                              ((uint64_t)to_panel * call->slabs + k / FAST_SLAB) * FAST_SLAB_BYTES +
                               line / 8 * 1024 + k / 8 % 8 * 128 + line % 8 * 16 + k % 8 * 2) = word;
     }
 }
@@ -108,8 +107,9 @@ EXACT_INLINE void fast_norm_sums(const fast_prepare_call *call, const kernel_pla
             sum[own] += other[own];
         }
     }
-    EACH_LANE(at, own) if (lane == 0) at->shared[(squares ? FAST_WARPS : 0) + warp_of(at)] =
-        sum[own];
+    EACH_LANE(at, own)
+    if (lane == 0)
+        at->shared[(squares ? FAST_WARPS : 0) + warp_of(at)] = sum[own];
 }
 
 EXACT_INLINE float fast_norm_sum(const float *warps) {
@@ -136,8 +136,8 @@ EXACT_INLINE void fast_prepare_row(const fast_prepare_call *call, const kernel_p
                                    const float *x, const float *gate, float mean) {
     float scale = 0.0f;
     if (call->norm.kind != CALL_NORM_NONE)
-        scale = 1.0f / sqrtf(fast_norm_sum(at->shared + FAST_WARPS) / (float)call->k +
-                             call->norm.epsilon);
+        scale = 1.0f /
+                sqrtf(fast_norm_sum(at->shared + FAST_WARPS) / (float)call->k + call->norm.epsilon);
     for (uint32_t k = 2 * at->thread; k < call->slabs * FAST_SLAB; k += 2 * at->threads) {
         float low = fast_input_number(call, at->x, x, gate, k, mean, scale);
         float high = fast_input_number(call, at->x, x, gate, k + 1, mean, scale);
@@ -319,6 +319,80 @@ EXACT_INLINE void fast_steps(const fast_operands<tiles> *own, float *d) {
     }
 }
 
+/* A ring as the two warps that read it see it. */
+typedef struct fast_reader {
+    uint64_t *full, *empty;
+    const uint8_t *x;            /* the lane's part of the input */
+    uint32_t from, row;          /* the lane's part of the first stage */
+    uint32_t panel, half, turns; /* slabs that are left */
+    uint32_t slab, stage, parity;
+} fast_reader;
+
+/* To the next slab; whether its operands are to be loaded. */
+EXACT_INLINE bool fast_turn(const fast_call *call, fast_reader *own) {
+    own->slab = own->slab + 1 == call->slabs ? 0 : own->slab + 1;
+    if (++own->stage == call->depth) {
+        own->stage = 0;
+        own->parity ^= 1;
+    }
+    return --own->turns > 0;
+}
+
+template <uint32_t tiles>
+EXACT_INLINE void fast_read(const fast_call *call, const fast_reader *own,
+                            fast_operands<tiles> *out) {
+    bar_wait(&own->full[own->stage], own->parity);
+    fast_load<tiles>(call, own->from + own->stage * FAST_SLAB_BYTES,
+                     own->x + own->slab * 2 * call->rows * 64, own->row, out);
+}
+
+/* Multiplies `now`, while the operands of the next slab come. */
+template <uint32_t tiles, bool brain>
+EXACT_INLINE void fast_slab(const fast_call *call, uint32_t lane, fast_reader *own,
+                            const fast_operands<tiles> *now, fast_operands<tiles> *then, float *d) {
+    uint32_t before = own->stage, line = own->half * 8 + lane % 4 * 2;
+    if (fast_turn(call, own))
+        fast_read<tiles>(call, own, then);
+    fast_steps<tiles, brain>(now, d);
+    __syncwarp();
+    if (lane == 0)
+        bar_arrive(&own->empty[before]);
+    if (own->slab > 0)
+        return;
+    uint32_t inside = own->panel, matrix = fast_matrix_of(call, &inside);
+    fast_store(call, matrix, inside, line, own->row, d[0], d[1]);
+    if (tiles == 2)
+        fast_store(call, matrix, inside, line, own->row + 8, d[2], d[3]);
+    d[0] = d[1] = d[2] = d[3] = 0.0f;
+    own->panel += call->workers;
+}
+
+template <uint32_t tiles, bool brain>
+EXACT_INLINE void fast_few_warp(const fast_call *call, const kernel_place *at,
+                                const fast_few_part *part, uint64_t *input_bar) {
+    uint32_t warp = at->thread / 32, lane = at->thread % 32, ring = warp / 2;
+    uint8_t *memory = (uint8_t *)(void *)at->shared;
+    fast_reader own = {.panel = part->first + ring, .half = warp % 2};
+    if (ring >= call->workers || own.panel >= part->end)
+        return;
+    own.full = (uint64_t *)(void *)memory + 2 * ring * call->depth;
+    own.empty = own.full + call->depth;
+    own.row = lane / 4;
+    own.x = memory + fast_few_x(call) + own.row * 64 + lane % 4 * 16;
+    own.from = card_shared(memory + fast_few_rings(call)) + ring * call->depth * FAST_SLAB_BYTES +
+               own.half * 1024 + lane * 16;
+    own.turns = (part->end - own.panel + call->workers - 1) / call->workers * call->slabs;
+    fast_operands<tiles> one, two;
+    float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    bar_wait(input_bar, 0);
+    fast_read<tiles>(call, &own, &one);
+    while (own.turns > 0) {
+        fast_slab<tiles, brain>(call, lane, &own, &one, &two, d);
+        if (own.turns > 0)
+            fast_slab<tiles, brain>(call, lane, &own, &two, &one, d);
+    }
+}
+
 template <uint32_t tiles, bool brain>
 static __device__ __forceinline__ void fast_few_block(const fast_call *call,
                                                       const kernel_place *at) {
@@ -327,9 +401,6 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
     uint32_t warp = at->thread / 32, lane = at->thread % 32;
     uint64_t *bars = (uint64_t *)(void *)at->shared;
     uint64_t *input_bar = bars + FAST_RINGS * 2 * call->depth;
-    uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
-    uint8_t *rings = (uint8_t *)(void *)at->shared + fast_few_rings(call);
-    uint32_t x_bytes = call->slabs * FAST_SLAB * 2 * call->rows;
     if (warp == FAST_WARPS) {
         for (uint32_t i = lane; i < call->workers * 2 * call->depth; i += 32)
             bar_open(&bars[i], 1 + i / call->depth % 2); /* full, then empty */
@@ -340,6 +411,7 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
     place_let_next();
     __syncthreads();
     if (warp == FAST_WARPS) {
+        uint8_t *rings = (uint8_t *)(void *)at->shared + fast_few_rings(call);
         if (lane < call->workers)
             fast_fetch(call, &part, lane, rings + lane * call->depth * FAST_SLAB_BYTES,
                        bars + 2 * lane * call->depth, bars + (2 * lane + 1) * call->depth);
@@ -347,63 +419,14 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
     }
     place_wait();
     if (at->thread == 0) {
-        bar_expect(input_bar, x_bytes);
-        for (uint32_t done = 0; done < x_bytes; done += 8192)
-            bulk_copy(x + done, call->x + done, x_bytes - done < 8192 ? x_bytes - done : 8192,
+        uint32_t bytes = call->slabs * FAST_SLAB * 2 * call->rows;
+        uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
+        bar_expect(input_bar, bytes);
+        for (uint32_t done = 0; done < bytes; done += 8192)
+            bulk_copy(x + done, call->x + done, bytes - done < 8192 ? bytes - done : 8192,
                       input_bar);
     }
-    uint32_t ring = warp / 2, half = warp % 2, row = lane / 4;
-    uint32_t panel = part.first + ring, stage = 0, parity = 0;
-    if (ring >= call->workers || panel >= part.end)
-        return;
-    uint64_t *full = bars + 2 * ring * call->depth, *empty = full + call->depth;
-    const uint8_t *lane_x = x + row * 64 + lane % 4 * 16;
-    uint32_t from = card_shared(rings) + ring * call->depth * FAST_SLAB_BYTES + half * 1024 +
-                    lane * 16;
-    uint32_t turns = (part.end - panel + call->workers - 1) / call->workers * call->slabs, slab = 0;
-    uint32_t x_step = 2 * call->rows * 64;
-    fast_operands<tiles> one, two;
-    float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    bar_wait(input_bar, 0);
-    bar_wait(&full[0], 0);
-    fast_load<tiles>(call, from, lane_x, row, &one);
-    /* the next slab's operands come while this one's are multiplied */
-#define FAST_TURN(now, then)                                                                       \
-    {                                                                                              \
-        bool last = slab + 1 == call->slabs;                                                       \
-        uint32_t before = stage;                                                                   \
-        slab = last ? 0 : slab + 1;                                                                \
-        if (++stage == call->depth) {                                                              \
-            stage = 0;                                                                             \
-            parity ^= 1;                                                                           \
-        }                                                                                          \
-        if (--turns > 0) {                                                                         \
-            bar_wait(&full[stage], parity);                                                        \
-            fast_load<tiles>(call, from + stage * FAST_SLAB_BYTES, lane_x + slab * x_step, row,    \
-                             &then);                                                               \
-        }                                                                                          \
-        fast_steps<tiles, brain>(&now, d);                                                         \
-        __syncwarp();                                                                              \
-        if (lane == 0)                                                                             \
-            bar_arrive(&empty[before]);                                                            \
-        if (last) {                                                                                \
-            uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);                       \
-            fast_store(call, matrix, inside, half * 8 + lane % 4 * 2, row, d[0], d[1]);            \
-            if (tiles == 2)                                                                        \
-                fast_store(call, matrix, inside, half * 8 + lane % 4 * 2, row + 8, d[2], d[3]);    \
-            d[0] = d[1] = d[2] = d[3] = 0.0f;                                                      \
-            panel += call->workers;                                                                \
-        }                                                                                          \
-    }
-    for (;;) {
-        FAST_TURN(one, two)
-        if (turns == 0)
-            break;
-        FAST_TURN(two, one)
-        if (turns == 0)
-            break;
-    }
-#undef FAST_TURN
+    fast_few_warp<tiles, brain>(call, at, &part, input_bar);
 }
 
 EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
@@ -432,8 +455,9 @@ static __device__ void fast_few_plain(const fast_call *call, const kernel_place 
     for (uint32_t panel = part.first + warp / 2; panel < part.end && warp < FAST_WARPS;
          panel += FAST_WARPS / 2) {
         uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);
-        const uint8_t *from = call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES +
-                              half * 1024 + lane * 4;
+        const uint8_t *from = call->one[matrix].data +
+                              (uint64_t)inside * call->slabs * FAST_SLAB_BYTES + half * 1024 +
+                              lane * 4;
         const uint8_t *x = call->x + (uint64_t)row * 64 + lane % 4 * 16;
         float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 4
@@ -484,9 +508,8 @@ static inline float fast_step(bool brain, const uint8_t *a, const uint8_t *b, ui
 /* The chain of output `inside` of 16, and of a row whose k is in order; in steps of 16. */
 static inline float fast_chain(const fast_call *call, uint32_t matrix, uint32_t panel,
                                uint32_t inside, uint32_t row, bool many) {
-    const uint8_t *data = call->one[matrix].data +
-                          (uint64_t)panel * call->slabs * FAST_SLAB_BYTES + inside / 8 * 1024 +
-                          inside % 8 * 16;
+    const uint8_t *data = call->one[matrix].data + (uint64_t)panel * call->slabs * FAST_SLAB_BYTES +
+                          inside / 8 * 1024 + inside % 8 * 16;
     float d = 0.0f;
     for (uint32_t step = 0; step < call->slabs * 4; step++) {
         const uint8_t *a = data + (uint64_t)(step / 4) * FAST_SLAB_BYTES + step % 4 * 256;

@@ -11,17 +11,17 @@
  *   few rows    [k / 32][row][k / 2 % 4][4 pairs]: a lane's operands of two steps are 16 bytes
  *   many rows   [k / 64][row / 8][k / 8 % 8][row % 8][k % 8], as weights have it
  */
-#define FAST_PANEL       16
-#define FAST_SLAB        64
-#define FAST_SLAB_BYTES  2048
-#define FAST_ROWS        16   /* of the kernel for few rows */
-#define FAST_WARPS       8
-#define FAST_THREADS     256
-#define FAST_RINGS       4 /* of fast_few: two warps share one */
-#define FAST_FEW_THREADS (FAST_THREADS + 32)
+#define FAST_PANEL        16
+#define FAST_SLAB         64
+#define FAST_SLAB_BYTES   2048
+#define FAST_ROWS         16 /* of the kernel for few rows */
+#define FAST_WARPS        8
+#define FAST_THREADS      256
+#define FAST_RINGS        4 /* of fast_few: two warps share one */
+#define FAST_FEW_THREADS  (FAST_THREADS + 32)
 #define FAST_TILE_PANELS  8 /* of the kernel for many rows: 128 outputs */
 #define FAST_TILE_THREADS 384
-#define FAST_TILE_STAGES  8 /* at most */
+#define FAST_TILE_STAGES  8  /* at most */
 #define FAST_GIVE         32 /* rows that a warp stores together, by way of shared memory */
 #define FAST_GIVE_STRIDE  20
 #define FAST_TILE_HEAD    (1024 + FAST_WARPS * FAST_GIVE * FAST_GIVE_STRIDE * 4) /* before stages */
@@ -48,7 +48,7 @@ typedef struct fast_pack_call {
 } fast_pack_call;
 
 typedef struct fast_output {
-    float *out;         /* [rows][stride]; NULL: only `next` */
+    float *out; /* [rows][stride]; NULL: only `next` */
     uint64_t stride;
     const float *bias;
     float add_scale;
@@ -61,7 +61,8 @@ typedef struct fast_matrix {
     uint32_t outputs, panels;
 } fast_matrix;
 
-/* Up to three matrices of one k. `paired`: the first is up and gate; `gate` is where gate goes, and with `activated` out of up is activation(gate) · up. */
+/* Up to three matrices of one k. `paired`: the first is up and gate; `gate` is where gate goes, and
+ * with `activated` out of up is activation(gate) · up. */
 typedef struct fast_call {
     fast_matrix one[3];
     fast_output gate;

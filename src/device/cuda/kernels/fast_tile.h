@@ -28,7 +28,8 @@ EXACT_INLINE bool fast_tile_of(const fast_call *call, const kernel_place *at, ui
     tile->panel = number / across * FAST_TILE_PANELS;
     tile->group = number % across * (rows / 8);
     if (call->shares) {
-        tile->panel = (uint32_t)((uint64_t)call->panels * at->x / at->blocks) + i * FAST_TILE_PANELS;
+        tile->panel =
+            (uint32_t)((uint64_t)call->panels * at->x / at->blocks) + i * FAST_TILE_PANELS;
         tile->group = 0;
         end = (uint32_t)((uint64_t)call->panels * (at->x + 1) / at->blocks);
     }
@@ -112,8 +113,8 @@ static __device__ __noinline__ void fast_give_pairs(const fast_call *call, uint3
         make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* The panel's outputs of all rows of the tile: by way of shared memory, so that lanes store 16 bytes
- * and a row's are next to each other. */
+/* The panel's outputs of all rows of the tile: by way of shared memory, so that lanes store 16
+ * bytes and a row's are next to each other. */
 template <uint32_t rows>
 EXACT_INLINE void fast_tile_give(const fast_call *call, const fast_tile_at *own, uint32_t panel,
                                  uint32_t lane, const float *d, float *give) {
@@ -158,15 +159,14 @@ EXACT_INLINE void fast_tile_give(const fast_call *call, const fast_tile_at *own,
 #pragma unroll
             for (uint32_t i = 0; i < together / 8; i++) {
                 uint32_t row = i * 8 + lane / 4;
-                float4 y = *(const float4 *)(const void *)(give + row * FAST_GIVE_STRIDE +
-                                                           lane % 4 * 4);
+                float4 y =
+                    *(const float4 *)(const void *)(give + row * FAST_GIVE_STRIDE + lane % 4 * 4);
                 if (to->bias != NULL)
                     y = make_float4(y.x + bias.x, y.y + bias.y, y.z + bias.z, y.w + bias.w);
                 if (to->add)
-                    y = make_float4(fmaf(y.x, to->add_scale, old[i].x),
-                                    fmaf(y.y, to->add_scale, old[i].y),
-                                    fmaf(y.z, to->add_scale, old[i].z),
-                                    fmaf(y.w, to->add_scale, old[i].w));
+                    y = make_float4(
+                        fmaf(y.x, to->add_scale, old[i].x), fmaf(y.y, to->add_scale, old[i].y),
+                        fmaf(y.z, to->add_scale, old[i].z), fmaf(y.w, to->add_scale, old[i].w));
                 if (row < left)
                     *(float4 *)(void *)(out + (row0 + row) * to->stride) = y;
             }
@@ -246,9 +246,9 @@ static __device__ __forceinline__ void fast_tile_block(const fast_call *call, ke
             fast_tile_fetch<rows>(call, at, ring, full, empty);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        fast_tile_multiply<rows, brain>(
-            call, at, ring, full, empty,
-            give + (at->thread / 32 - 4) * FAST_GIVE * FAST_GIVE_STRIDE);
+        fast_tile_multiply<rows, brain>(call, at, ring, full, empty,
+                                        give +
+                                            (at->thread / 32 - 4) * FAST_GIVE * FAST_GIVE_STRIDE);
     }
 }
 
