@@ -121,7 +121,13 @@ static void launch_tiles(cuda_step *step, fast_call *call) {
                           1,
                           FAST_TILE_THREADS,
                           FAST_TILE_HEAD + call->depth * stage,
-                          CUDA_BEHIND};
+                          CUDA_BEHIND,
+                          0};
+    if (step->tuning->pairs > 0 && !call->shares && launch.x >= 2) {
+        call->pairs = true;
+        launch.x -= launch.x % 2;
+        launch.cluster = 2;
+    }
     step_launch(step, &launch, call);
 }
 
@@ -253,7 +259,8 @@ void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *p
         launch_few(step, &call, few_shape(step, &call));
 }
 
-void fast_chain(cuda_step *step, cuda_site *site, const weight_view *weight) {
+void fast_chain(cuda_step *step, cuda_site *site, const weight_view *made,
+                const weight_view *weight) {
     bool many;
     if (!fast_in_one(step, site->rows, site->k, &many) ||
         !fast_in_one(step, site->rows, weight->k, &site->next_many) || !fast_matrices(&weight, 1) ||

@@ -106,9 +106,10 @@ bool fast_in_one(const cuda_step *step, uint32_t rows, uint32_t k, bool *many);
 void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *products,
                    float *const *base, const bool *add, size_t count);
 
-/* Where `weight` reads the outputs of the site's products, and is such a product, too: they become
- * its input (site->next). */
-void fast_chain(cuda_step *step, cuda_site *site, const weight_view *weight);
+/* Where `weight` reads what `made` gives, and is a product of the same kind: outputs become its
+ * input (site->next). */
+void fast_chain(cuda_step *step, cuda_site *site, const weight_view *made,
+                const weight_view *weight);
 /* Whether attention of the layer is the fast arithmetic's. */
 bool fast_attends(const cuda_step *step, const layer_view *layer);
 /* The batch's rows as blocks of its attention take them: first row and rows of each; their number.

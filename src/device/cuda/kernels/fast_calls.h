@@ -74,6 +74,7 @@ typedef struct fast_call {
     uint32_t groups;    /* of eight rows in `x` of many rows */
     uint32_t workers;   /* few rows: rings that are used */
     uint32_t depth;     /* few rows: pieces of a ring; many: stages */
+    uint32_t pairs;     /* many rows: two blocks have the same rows and share what they copy of x */
     uint32_t shares;    /* many rows, but no more than a tile has: a block takes one stretch of
                            panels, not tiles */
     const uint8_t *x;   /* the input */

@@ -58,6 +58,34 @@ EXACT_INLINE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t
                  "l"(from), "r"(bytes), "r"(card_shared(bar))
                  : "memory");
 }
+
+/* ---- Two blocks of a cluster ---- */
+
+/* All threads of both. */
+EXACT_INLINE void pair_meet(void) {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* At the barrier of the same place in block `rank`. */
+EXACT_INLINE void pair_arrive(uint64_t *bar, uint32_t rank) {
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+                 "}" ::"r"(card_shared(bar)),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* To the same place in both, where the barriers of the same place count. */
+EXACT_INLINE void pair_copy(void *to, const void *from, uint32_t bytes, uint64_t *bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(card_shared(to)),
+                 "l"(from), "r"(bytes), "r"(card_shared(bar)), "h"((uint16_t)3)
+                 : "memory");
+}
 #endif
 
 /* ---- Products of a warp: 16 outputs × 8 rows × 16 k ---- */

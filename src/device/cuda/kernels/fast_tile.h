@@ -23,9 +23,9 @@ EXACT_INLINE uint32_t fast_tiles(const fast_call *call, uint32_t rows) {
 /* The block's tile number i; false: it has no more. */
 EXACT_INLINE bool fast_tile_of(const fast_call *call, const kernel_place *at, uint32_t rows,
                                uint32_t i, fast_tile_at *tile) {
-    uint32_t across = (call->groups * 8 + rows - 1) / rows, number = at->x + i * at->blocks;
-    uint32_t end = call->panels;
-    tile->panel = number / across * FAST_TILE_PANELS;
+    uint32_t across = (call->groups * 8 + rows - 1) / rows, pair = call->pairs ? 2 : 1;
+    uint32_t number = at->x / pair + i * (at->blocks / pair), end = call->panels;
+    tile->panel = number / across * pair * FAST_TILE_PANELS;
     tile->group = number % across * (rows / 8);
     if (call->shares) {
         tile->panel =
@@ -35,7 +35,9 @@ EXACT_INLINE bool fast_tile_of(const fast_call *call, const kernel_place *at, ui
     }
     if (tile->panel >= end)
         return false;
-    tile->panels = end - tile->panel < FAST_TILE_PANELS ? end - tile->panel : FAST_TILE_PANELS;
+    tile->panel += at->x % pair * FAST_TILE_PANELS; /* the second block may have none */
+    tile->panels = tile->panel < end ? end - tile->panel : 0;
+    tile->panels = tile->panels < FAST_TILE_PANELS ? tile->panels : FAST_TILE_PANELS;
     tile->groups = call->groups - tile->group;
     tile->groups = tile->groups < rows / 8 ? tile->groups : rows / 8;
     return true;
@@ -47,31 +49,37 @@ template <uint32_t rows> struct fast_ring {
     enum { bytes = FAST_TILE_A + rows * FAST_SLAB * 2 };
 };
 
-/* A warp: all tiles of the block, slab by slab. */
+/* A warp: all tiles of the block, slab by slab. Of two blocks each copies half of x to both. */
 template <uint32_t rows>
 EXACT_INLINE void fast_tile_fetch(const fast_call *call, const kernel_place *at, uint8_t *ring,
                                   uint64_t *full, uint64_t *empty) {
     uint32_t lane = at->thread % 32, stage = 0, parity = 1;
     fast_tile_at own;
     for (uint32_t i = 0; fast_tile_of(call, at, rows, i, &own); i++) {
-        const uint8_t *from = call->x + (uint64_t)own.group * 1024;
+        uint32_t first = 0, groups = own.groups;
+        if (call->pairs) {
+            first = at->x % 2 == 0 ? 0 : (own.groups + 1) / 2;
+            groups = at->x % 2 == 0 ? (own.groups + 1) / 2 : own.groups / 2;
+        }
+        const uint8_t *from = call->x + (uint64_t)(own.group + first) * 1024;
         uint64_t further = (uint64_t)call->groups * 1024;
-        uint32_t to = FAST_TILE_A, bytes = own.groups * 1024;
+        uint32_t to = FAST_TILE_A + first * 1024, bytes = groups * 1024;
         if (lane < own.panels) {
             uint32_t inside = own.panel + lane, matrix = fast_matrix_of(call, &inside);
             from = call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES;
             further = bytes = FAST_SLAB_BYTES;
             to = lane * FAST_SLAB_BYTES;
         }
-        bool copies = lane < own.panels || lane == FAST_TILE_PANELS;
         for (uint32_t slab = 0; slab < call->slabs; slab++) {
             bar_wait(&empty[stage], parity);
             if (lane == 0)
                 bar_expect(&full[stage], own.panels * FAST_SLAB_BYTES + own.groups * 1024);
             __syncwarp();
-            if (copies)
-                bulk_copy(ring + (size_t)stage * fast_ring<rows>::bytes + to, from, bytes,
-                          &full[stage]);
+            uint8_t *place = ring + (size_t)stage * fast_ring<rows>::bytes + to;
+            if (lane < own.panels || (lane == FAST_TILE_PANELS && !call->pairs))
+                bulk_copy(place, from, bytes, &full[stage]);
+            else if (lane == FAST_TILE_PANELS && bytes > 0)
+                pair_copy(place, from, bytes, &full[stage]);
             from += further;
             if (++stage == call->depth) {
                 stage = 0;
@@ -79,6 +87,14 @@ EXACT_INLINE void fast_tile_fetch(const fast_call *call, const kernel_place *at,
             }
         }
     }
+}
+
+/* The stage was read; in the other block of two as well, because that one writes to it. */
+EXACT_INLINE void fast_tile_leave(const fast_call *call, uint64_t *empty, uint32_t lane) {
+    if (lane == 0 && !call->pairs)
+        bar_arrive(empty);
+    else if (lane < 2 && call->pairs)
+        pair_arrive(empty, lane);
 }
 
 /* 16 outputs of the warp's panel, of `rows` rows, which lie in `give`. */
@@ -184,8 +200,7 @@ EXACT_INLINE void fast_tile_multiply(const fast_call *call, const kernel_place *
         if (half * 4 >= own.panels) { /* the other half has all of them */
             for (uint32_t slab = 0; slab < call->slabs; slab++) {
                 bar_wait(&full[stage], parity);
-                if (lane == 0)
-                    bar_arrive(&empty[stage]);
+                fast_tile_leave(call, &empty[stage], lane);
                 if (++stage == call->depth) {
                     stage = 0;
                     parity ^= 1;
@@ -209,8 +224,8 @@ EXACT_INLINE void fast_tile_multiply(const fast_call *call, const kernel_place *
                 group_product<rows, brain>::add(d, a + step * GROUP_STEP, b + step * GROUP_STEP);
             group_commit();
             group_wait<1>();
-            if (slab > 0 && lane == 0)
-                bar_arrive(&empty[before]);
+            if (slab > 0)
+                fast_tile_leave(call, &empty[before], lane);
             before = stage;
             if (++stage == call->depth) {
                 stage = 0;
@@ -218,8 +233,7 @@ EXACT_INLINE void fast_tile_multiply(const fast_call *call, const kernel_place *
             }
         }
         group_wait<0>();
-        if (lane == 0)
-            bar_arrive(&empty[before]);
+        fast_tile_leave(call, &empty[before], lane);
         if (half * 4 + warp < own.panels)
             fast_tile_give<rows>(call, &own, own.panel + half * 4 + warp, lane, d, give);
     }
@@ -233,12 +247,14 @@ static __device__ __forceinline__ void fast_tile_block(const fast_call *call, ke
     if (at->thread == 0) {
         for (uint32_t i = 0; i < call->depth; i++) {
             bar_open(&full[i], 1);
-            bar_open(&empty[i], 8);
+            bar_open(&empty[i], call->pairs ? 16 : 8);
         }
         bars_ready();
     }
     place_let_next();
     __syncthreads();
+    if (call->pairs)
+        pair_meet(); /* the other one's barriers are open */
     place_wait();
     if (at->thread < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
