@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_ROWS 512 /* of a prompt, at most */
+#define STEP_ROWS      512  /* of a prompt, at most */
+#define STEP_ROWS_CARD 2048 /* the same on a device with memory of its own */
 
 /* Everything that one number of threads needs. */
 typedef struct runner {
@@ -26,7 +27,8 @@ typedef struct runner {
     uint32_t threads;
     uint64_t cases_done, cases;
     uint32_t repeat; /* of the case at hand */
-    int32_t tokens[STEP_ROWS];
+    uint32_t step_rows;
+    int32_t tokens[STEP_ROWS_CARD];
 } runner;
 
 /* ---- Steps ---- */
@@ -63,7 +65,7 @@ static avo_status add(runner *r, uint32_t session, uint32_t count, avo_error *er
 
 static avo_status prefill(runner *r, uint32_t session, uint32_t tokens, avo_error *error) {
     for (uint32_t done = 0; done < tokens;) {
-        uint32_t count = tokens - done < STEP_ROWS ? tokens - done : STEP_ROWS;
+        uint32_t count = tokens - done < r->step_rows ? tokens - done : r->step_rows;
         if (done > 0) /* a long prompt takes its time */
             AVO_TRY(go_on(r, error));
         avo_batch_clear(r->batch);
@@ -127,7 +129,7 @@ static void count_work(const runner *r, const bench_case *c, limit_work *work) {
         return;
     }
     for (uint32_t done = 0; done < c->tokens;) {
-        uint32_t count = c->tokens - done < STEP_ROWS ? c->tokens - done : STEP_ROWS;
+        uint32_t count = c->tokens - done < r->step_rows ? c->tokens - done : r->step_rows;
         bench_step_work(model, kv, floats, 1, c->depth + done, count, 1, work);
         done += count;
     }
@@ -244,6 +246,7 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     avo_plan plan = AVO_PLAN_INIT;
     AVO_TRY(avo_engine_plan(model, &options, &plan, error));
     r->threads = plan.threads;
+    r->step_rows = options.rows_max = plan.host_memory ? STEP_ROWS : STEP_ROWS_CARD;
     AVO_TRY(avo_engine_open(model, &options, &r->engine, error));
     avo_status status = avo_batch_open(r->engine, &r->batch, error);
     r->sessions_max = options.sessions_max;

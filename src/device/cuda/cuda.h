@@ -27,7 +27,7 @@ typedef struct cuda_tuning {
     uint32_t depth;  /* pieces of weights that warps of rung 3 have on their way */
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
-    uint32_t pairs;  /* fast arithmetic: blocks of many rows share what they copy with another */
+    uint32_t make;   /* fast arithmetic: norms of few rows in the product's kernel */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 

@@ -32,7 +32,6 @@ typedef struct cu_graph_exec_s *cu_graph_exec;
 /* How a kernel is launched. `early`: it may begin before the one in front has ended, and waits for
  * it itself. */
 #define CU_ATTRIBUTE_TOGETHER 2 /* all blocks at once, or none */
-#define CU_ATTRIBUTE_CLUSTER  4 /* blocks that run close together, and share what they copy */
 #define CU_ATTRIBUTE_EARLY    6
 typedef struct cu_launch_attribute {
     int id;
@@ -40,7 +39,6 @@ typedef struct cu_launch_attribute {
     union {
         char bytes[64];
         int number;
-        unsigned blocks[3];
     } value;
 } cu_launch_attribute;
 typedef struct cu_launch_config {

@@ -125,14 +125,8 @@ static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const v
     card_port *card = of(port);
     void *arguments[] = {(void *)(uintptr_t)call};
     bool early = launch->begin == CUDA_EARLY && port->limits.early;
-    cu_launch_attribute attributes[2];
-    unsigned count = 0;
-    if (early || launch->begin == CUDA_TOGETHER)
-        attributes[count++] = (cu_launch_attribute){
-            .id = early ? CU_ATTRIBUTE_EARLY : CU_ATTRIBUTE_TOGETHER, .value.number = 1};
-    if (launch->cluster > 0)
-        attributes[count++] = (cu_launch_attribute){.id = CU_ATTRIBUTE_CLUSTER,
-                                                    .value.blocks = {launch->cluster, 1, 1}};
+    cu_launch_attribute attribute = {.id = early ? CU_ATTRIBUTE_EARLY : CU_ATTRIBUTE_TOGETHER,
+                                     .value.number = 1};
     cu_launch_config config = {.grid_x = launch->x,
                                .grid_y = launch->y,
                                .grid_z = launch->z,
@@ -141,8 +135,8 @@ static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const v
                                .block_z = 1,
                                .shared = launch->shared,
                                .stream = card->queue[CUDA_QUEUE_STEPS],
-                               .attributes = attributes,
-                               .attribute_count = count};
+                               .attributes = &attribute,
+                               .attribute_count = early || launch->begin == CUDA_TOGETHER};
     return enter(port)->launch(&config, card->kernel[launch->kernel], arguments, NULL);
 }
 

@@ -24,7 +24,6 @@ typedef struct cuda_launch {
     uint32_t x, y, z;         /* blocks */
     uint32_t threads, shared; /* of a block; bytes */
     cuda_beginning begin;
-    uint32_t cluster; /* blocks along x that form one; 0: none */
 } cuda_launch;
 
 /* Launches and copies of the queue of steps that were recorded, to be done again together. */

@@ -415,7 +415,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
         site.joined = paired;
         site.joined_activation = layer->activation;
         if (paired)
-            fast_chain(step, &site, &layer->up.weight, &layer->down.weight);
+            fast_feed(step, &site, &layer->up.weight, &layer->down.weight);
     }
     if (!paired || fast)
         multiply_site(step, &site, products, gated ? 2 : 1);

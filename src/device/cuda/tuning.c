@@ -14,7 +14,7 @@ cuda_tuning cuda_tuning_usual(void) {
                          .depth = 4,
                          .lines = 640,
                          .tile = 9,
-                         .pairs = 1};
+                         .make = 1};
 }
 
 bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
@@ -30,7 +30,7 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"depth=", &tuning->depth, WALK_DEPTH},
                    {"tile=", &tuning->tile, 65535},
                    {"lines=", &tuning->lines, 1024},
-                   {"pairs=", &tuning->pairs, 1},
+                   {"make=", &tuning->make, 1},
                    {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);

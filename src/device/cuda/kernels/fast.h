@@ -4,9 +4,8 @@
  * row's bits depend neither on the other rows nor on how many they are. Layouts: fast_calls.h.
  *
  * fast_few: at most 16 rows. A block for each multiprocessor takes a share of all panels; a warp
- * has the whole chain of eight outputs, half of a panel, and two of them share a ring in shared
- * memory that a ninth warp fills with weights, before the kernel in front has ended. The rows are
- * the operand with 16 lines, so that one row costs as much as 16. */
+ * has a panel's whole chain and reads its weights from a ring in shared memory, which a ninth warp
+ * fills before the kernel in front has ended. Up to eight rows cost as much as one. */
 #ifndef AVO_DEVICE_CUDA_KERNELS_FAST_H
 #define AVO_DEVICE_CUDA_KERNELS_FAST_H
 
@@ -83,21 +82,16 @@ EXACT_INLINE void kernel_fast_pack(const fast_pack_call *call, kernel_place *at)
 
 /* ---- Inputs ---- */
 
-/* Sums of the block's warps: shared memory has one for each, of numbers and then of squares. */
-EXACT_INLINE void fast_norm_sums(const fast_prepare_call *call, const kernel_place *at,
-                                 const float *x, bool squares, float mean) {
-    float sum[OWN_LANES], other[OWN_LANES];
-    EACH_LANE(at, own) {
-        float s = 0.0f;
-#ifdef __CUDA_ARCH__
-#pragma unroll 8
-#endif
-        for (uint32_t i = warp_of(at) * WARP + lane; i < call->k; i += at->threads) {
-            float y = load_fresh(x + i) - mean;
-            s = squares ? fmaf(y, y, s) : s + y;
-        }
-        sum[own] = s;
-    }
+EXACT_INLINE float fast_norm_pair(float s, bool squares, float mean, float low, float high) {
+    low -= mean;
+    high -= mean;
+    s = squares ? fmaf(low, low, s) : s + low;
+    return squares ? fmaf(high, high, s) : s + high;
+}
+
+/* The sum of a warp's lanes. */
+EXACT_INLINE void fast_norm_join(const kernel_place *at, float *sum, float *sums) {
+    float other[OWN_LANES];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -107,9 +101,25 @@ EXACT_INLINE void fast_norm_sums(const fast_prepare_call *call, const kernel_pla
             sum[own] += other[own];
         }
     }
-    EACH_LANE(at, own)
-    if (lane == 0)
-        at->shared[(squares ? FAST_WARPS : 0) + warp_of(at)] = sum[own];
+    EACH_LANE(at, own) if (lane == 0) sums[warp_of(at)] = sum[own];
+}
+
+/* Sums of eight warps, `sums` has one for each, of numbers and then of squares: a lane adds up
+ * every 256th pair. */
+EXACT_INLINE void fast_norm_sums(const fast_prepare_call *call, const kernel_place *at,
+                                 const float *x, bool squares, float mean, float *sums) {
+    float sum[OWN_LANES];
+    EACH_LANE(at, own) {
+        float s = 0.0f;
+#ifdef __CUDA_ARCH__
+#pragma unroll 4
+#endif
+        for (uint32_t k = 2 * (warp_of(at) * WARP + lane); k < call->k; k += 2 * FAST_THREADS)
+            s = fast_norm_pair(s, squares, mean, load_fresh(x + k),
+                               k + 1 < call->k ? load_fresh(x + k + 1) : mean);
+        sum[own] = s;
+    }
+    fast_norm_join(at, sum, sums + (squares ? FAST_WARPS : 0));
 }
 
 EXACT_INLINE float fast_norm_sum(const float *warps) {
@@ -117,6 +127,16 @@ EXACT_INLINE float fast_norm_sum(const float *warps) {
     for (uint32_t i = 1; i < FAST_WARPS; i++)
         sum += warps[i];
     return sum;
+}
+
+EXACT_INLINE float fast_norm_mean(const fast_prepare_call *call, const float *sums) {
+    return call->norm.kind == CALL_NORM_LAYER ? fast_norm_sum(sums) / (float)call->k : 0.0f;
+}
+
+EXACT_INLINE float fast_norm_scale(const fast_prepare_call *call, const float *sums) {
+    if (call->norm.kind == CALL_NORM_NONE)
+        return 0.0f;
+    return 1.0f / sqrtf(fast_norm_sum(sums + FAST_WARPS) / (float)call->k + call->norm.epsilon);
 }
 
 EXACT_INLINE float fast_input_number(const fast_prepare_call *call, uint32_t row, const float *x,
@@ -132,16 +152,21 @@ EXACT_INLINE float fast_input_number(const fast_prepare_call *call, uint32_t row
     return y;
 }
 
-EXACT_INLINE void fast_prepare_row(const fast_prepare_call *call, const kernel_place *at,
-                                   const float *x, const float *gate, float mean) {
-    float scale = 0.0f;
-    if (call->norm.kind != CALL_NORM_NONE)
-        scale = 1.0f /
-                sqrtf(fast_norm_sum(at->shared + FAST_WARPS) / (float)call->k + call->norm.epsilon);
-    for (uint32_t k = 2 * at->thread; k < call->slabs * FAST_SLAB; k += 2 * at->threads) {
-        float low = fast_input_number(call, at->x, x, gate, k, mean, scale);
-        float high = fast_input_number(call, at->x, x, gate, k + 1, mean, scale);
-        *(uint32_t *)(void *)(call->out + fast_place(call->many, call->rows, at->x, k)) =
+EXACT_INLINE const float *fast_input_row(const fast_prepare_call *call, const float *x,
+                                         uint32_t row) {
+    return x + (call->index != NULL ? call->index[row] : row) * call->stride;
+}
+
+/* Of a thread of 256: its pairs of the row. */
+EXACT_INLINE void fast_input_put(const fast_prepare_call *call, uint32_t thread, uint32_t row,
+                                 const float *sums, uint8_t *out) {
+    const float *x = fast_input_row(call, call->x, row);
+    const float *gate = call->gate != NULL ? fast_input_row(call, call->gate, row) : NULL;
+    float mean = fast_norm_mean(call, sums), scale = fast_norm_scale(call, sums);
+    for (uint32_t k = 2 * thread; k < call->slabs * FAST_SLAB; k += 2 * FAST_THREADS) {
+        float low = fast_input_number(call, row, x, gate, k, mean, scale);
+        float high = fast_input_number(call, row, x, gate, k + 1, mean, scale);
+        *(uint32_t *)(void *)(out + fast_place(call->many, call->rows, row, k)) =
             fast_number(low, call->brain) | (uint32_t)fast_number(high, call->brain) << 16;
     }
 }
@@ -149,17 +174,13 @@ EXACT_INLINE void fast_prepare_row(const fast_prepare_call *call, const kernel_p
 EXACT_INLINE void kernel_fast_prepare(const fast_prepare_call *call, kernel_place *at) {
     place_let_next();
     place_wait();
-    uint64_t row = call->index != NULL ? call->index[at->x] : at->x;
-    const float *x = call->x + row * call->stride;
-    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
-    float mean = 0.0f;
-    if (call->norm.kind == CALL_NORM_LAYER) {
-        CUDA_WARPS(at, fast_norm_sums(call, at, x, false, 0.0f));
-        mean = fast_norm_sum(at->shared) / (float)call->k;
-    }
+    const float *x = fast_input_row(call, call->x, at->x);
+    if (call->norm.kind == CALL_NORM_LAYER)
+        CUDA_WARPS(at, fast_norm_sums(call, at, x, false, 0.0f, at->shared));
     if (call->norm.kind != CALL_NORM_NONE)
-        CUDA_WARPS(at, fast_norm_sums(call, at, x, true, mean));
-    CUDA_EACH(at, fast_prepare_row(call, at, x, gate, mean));
+        CUDA_WARPS(at,
+                   fast_norm_sums(call, at, x, true, fast_norm_mean(call, at->shared), at->shared));
+    CUDA_EACH(at, fast_input_put(call, at->thread, at->x, at->shared, call->out));
 }
 
 /* ---- Outputs ---- */
@@ -233,15 +254,15 @@ EXACT_INLINE void fast_few_open(const fast_call *call, const kernel_place *at,
     part->end = (uint32_t)((uint64_t)call->panels * (at->x + 1) / at->blocks);
 }
 
-/* Shared memory: barriers (a ring's pieces that are full, that are empty, the input's), the input,
- * rings. */
+/* Shared memory: barriers (a ring's stages that are full, that are empty, the input's), sums of a
+ * norm, the input, rings. */
 #ifndef __CUDACC__
 #define FAST_BOTH static inline
 #else
 #define FAST_BOTH static __host__ __device__ __forceinline__
 #endif
 FAST_BOTH uint32_t fast_few_x(const fast_call *call) {
-    return (FAST_RINGS * 2 * call->depth * 8 + 8 + 127) / 128 * 128;
+    return (FAST_RINGS * 2 * call->depth * 8 + 16 + 2 * FAST_WARPS * 4 + 127) / 128 * 128;
 }
 FAST_BOTH uint32_t fast_few_rings(const fast_call *call) {
     return fast_few_x(call) + (call->slabs * FAST_SLAB * 2 * call->rows + 127) / 128 * 128;
@@ -249,89 +270,174 @@ FAST_BOTH uint32_t fast_few_rings(const fast_call *call) {
 
 #ifdef CARD_BULK
 
-/* Where a ring is: panel, slab, and the stage that this slab has. */
-typedef struct fast_walk {
-    uint32_t panel, slab, stage, parity;
-} fast_walk;
-
-EXACT_INLINE void fast_next(const fast_call *call, fast_walk *walk) {
-    if (++walk->slab == call->slabs) {
-        walk->slab = 0;
-        walk->panel += call->workers;
-    }
-    if (++walk->stage == call->depth) {
-        walk->stage = 0;
-        walk->parity ^= 1;
-    }
-}
-
-/* By a lane for each ring: all slabs, as room for them becomes free. */
-EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, uint32_t ring,
-                             uint8_t *memory, uint64_t *full, uint64_t *empty) {
-    fast_walk own = {part->first + ring, 0, 0, 1};
-    const uint8_t *from = NULL;
-    for (; own.panel < part->end; fast_next(call, &own)) {
-        if (own.slab == 0) {
-            uint32_t inside = own.panel, matrix = fast_matrix_of(call, &inside);
-            from = call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES;
+/* By a warp: all pieces, in the order in which rings need them, as room becomes free. Lane i knows
+ * where the weights of ring i are; one lane copies. */
+EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, uint32_t lane,
+                             uint32_t rings, uint64_t *bars) {
+    uint32_t stage = 0, parity = 1;
+    for (uint32_t panel = part->first; panel < part->end; panel += call->workers) {
+        uint32_t count = part->end - panel < call->workers ? part->end - panel : call->workers;
+        uint32_t inside = panel + (lane < count ? lane : 0), matrix = fast_matrix_of(call, &inside);
+        uint64_t from =
+            (uint64_t)call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES;
+        for (uint32_t slab = 0; slab < call->slabs; slab += FAST_PIECE) {
+            uint32_t left = call->slabs - slab;
+            uint32_t bytes = (left < FAST_PIECE ? left : FAST_PIECE) * FAST_SLAB_BYTES;
+            for (uint32_t ring = 0; ring < count; ring++) {
+                uint64_t *full = bars + 2 * ring * call->depth + stage;
+                uint64_t own = __shfl_sync(0xffffffffu, from, ring);
+                bar_wait(full + call->depth, parity);
+                if (lane == 0) {
+                    bar_expect(full, bytes);
+                    bulk_copy_to(rings +
+                                     (ring * call->depth + stage) * FAST_PIECE * FAST_SLAB_BYTES,
+                                 (const void *)own, bytes, full);
+                }
+                __syncwarp();
+            }
+            from += bytes;
+            if (++stage == call->depth) {
+                stage = 0;
+                parity ^= 1;
+            }
         }
-        bar_wait(&empty[own.stage], own.parity);
-        bar_expect(&full[own.stage], FAST_SLAB_BYTES);
-        bulk_copy(memory + own.stage * FAST_SLAB_BYTES, from, FAST_SLAB_BYTES, &full[own.stage]);
-        from += FAST_SLAB_BYTES;
     }
 }
 
-/* Operands of the four steps of a slab. */
+/* Operands of the four steps of a slab: 16 outputs, eight rows or 16. */
 template <uint32_t tiles> struct fast_operands {
-    uint32_t w[2][4];
+    uint32_t w[4][4];
     uint4 x[tiles][2];
 };
 
-/* Of eight outputs; `from` and `x` are the lane's. */
+/* `from` and `x` are the lane's. */
 template <uint32_t tiles>
 EXACT_INLINE void fast_load(const fast_call *call, uint32_t from, const uint8_t *x, uint32_t row,
                             fast_operands<tiles> *out) {
-    matrix_load(from, out->w[0]);
-    matrix_load(from + 512, out->w[1]);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        matrix_load(from + i * 256, out->w[i]);
 #pragma unroll
     for (uint32_t tile = 0; tile < tiles; tile++)
+        if (tile * 8 + row < call->rows)
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++) {
-            out->x[tile][i] = make_uint4(0, 0, 0, 0);
-            if (tile * 8 + row < call->rows)
+            for (uint32_t i = 0; i < 2; i++)
                 out->x[tile][i] =
                     *(const uint4 *)(const void *)(x + (i * call->rows + tile * 8) * 64);
-        }
 }
 
 template <uint32_t tiles, bool brain>
-EXACT_INLINE void fast_steps(const fast_operands<tiles> *own, float *d) {
+EXACT_INLINE void fast_steps(const fast_operands<tiles> *own, float (*d)[4]) {
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint4 *low = &own->x[0][i / 2], *high = &own->x[tiles - 1][i / 2];
-        uint32_t a[4] = {i % 2 == 0 ? low->x : low->z, 0, i % 2 == 0 ? low->y : low->w, 0};
-        if (tiles == 2) {
-            a[1] = i % 2 == 0 ? high->x : high->z;
-            a[3] = i % 2 == 0 ? high->y : high->w;
+    for (uint32_t i = 0; i < 4; i++)
+#pragma unroll
+        for (uint32_t tile = 0; tile < tiles; tile++) {
+            const uint4 *x = &own->x[tile][i / 2];
+            matrix_multiply<brain>(d[tile], own->w[i], i % 2 == 0 ? x->x : x->z,
+                                   i % 2 == 0 ? x->y : x->w);
         }
-        matrix_multiply<brain>(d, a, own->w[i / 2][i % 2 * 2], own->w[i / 2][i % 2 * 2 + 1]);
+}
+
+/* Lines 2j and 2j + 1 of a panel are in lanes 4 apart: one of them stores the first eight lines'
+ * two, the other one those of the second eight. Not in line: it is long, and rarely run. */
+static __device__ __noinline__ void fast_few_store(const fast_call *call, uint32_t panel,
+                                                   uint32_t row0, uint32_t lane, float d0, float d1,
+                                                   float d2, float d3) {
+    uint32_t inside = panel, matrix = fast_matrix_of(call, &inside), odd = lane / 4 % 2;
+    uint32_t line = lane / 4 - odd + 8 * odd, row = row0 + lane % 4 * 2;
+    /* what the other lane stores goes there */
+    float give0 = odd ? d0 : d2, give1 = odd ? d1 : d3;
+    float take0 = __shfl_xor_sync(0xffffffffu, give0, 4);
+    float take1 = __shfl_xor_sync(0xffffffffu, give1, 4);
+#pragma unroll 1
+    for (uint32_t i = 0; i < 2 && row + i < call->rows; i++) {
+        float own = odd ? (i == 0 ? d2 : d3) : i == 0 ? d0 : d1, other = i == 0 ? take0 : take1;
+        fast_store(call, matrix, inside, line, row + i, odd ? other : own, odd ? own : other);
     }
 }
 
-/* A ring as the two warps that read it see it. */
+/* The warps that multiply, without the one that copies. */
+EXACT_INLINE void fast_meet(void) {
+    asm volatile("bar.sync 1, %0;" ::"n"(FAST_THREADS) : "memory");
+}
+
+/* What fast_prepare makes, with the same sums: a thread keeps its pairs. The norm's weights come
+ * before the kernel in front has ended. */
+typedef struct fast_maker {
+    float2 weight[FAST_MAKES_K / 2 / FAST_THREADS];
+} fast_maker;
+
+EXACT_INLINE void fast_make_early(const fast_call *call, const kernel_place *at,
+                                  fast_maker *maker) {
+    const fast_prepare_call *make = &call->make;
+#pragma unroll
+    for (uint32_t i = 0; i < FAST_MAKES_K / 2 / FAST_THREADS; i++) {
+        uint32_t k = 2 * (at->thread + i * FAST_THREADS);
+        maker->weight[i] = make_float2(0.0f, 0.0f);
+        if (make->norm.kind != CALL_NORM_NONE && k < make->k)
+            maker->weight[i] = *(const float2 *)(const void *)(make->norm.weight + k);
+    }
+}
+
+EXACT_INLINE void fast_make(const fast_call *call, const kernel_place *at, const fast_maker *maker,
+                            float *sums, uint8_t *out) {
+    const fast_prepare_call *make = &call->make;
+    const uint32_t count = FAST_MAKES_K / 2 / FAST_THREADS;
+    for (uint32_t row = 0; row < call->rows; row++) {
+        const float *x = fast_input_row(make, make->x, row);
+        float2 y[count];
+        float sum;
+#pragma unroll
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t k = 2 * (at->thread + i * FAST_THREADS);
+            y[i] = make_float2(0.0f, 0.0f);
+            if (k < make->k)
+                y[i] = __ldcg((const float2 *)(const void *)(x + k));
+        }
+        for (uint32_t pass = make->norm.kind == CALL_NORM_LAYER ? 0 : 1;
+             make->norm.kind != CALL_NORM_NONE && pass < 2; pass++) {
+            float mean = pass == 1 ? fast_norm_mean(make, sums) : 0.0f;
+            sum = 0.0f;
+#pragma unroll
+            for (uint32_t i = 0; i < count; i++)
+                if (2 * (at->thread + i * FAST_THREADS) < make->k)
+                    sum = fast_norm_pair(sum, pass == 1, mean, y[i].x, y[i].y);
+            fast_norm_join(at, &sum, sums + pass * FAST_WARPS);
+            fast_meet();
+        }
+        float mean = fast_norm_mean(make, sums), scale = fast_norm_scale(make, sums);
+        const float *bias = make->norm.bias;
+#pragma unroll
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t k = 2 * (at->thread + i * FAST_THREADS);
+            if (k >= call->slabs * FAST_SLAB)
+                continue;
+            if (make->norm.kind != CALL_NORM_NONE && k < make->k) {
+                y[i].x = (y[i].x - mean) * scale * maker->weight[i].x;
+                y[i].y = (y[i].y - mean) * scale * maker->weight[i].y;
+                if (bias != NULL)
+                    y[i] = make_float2(y[i].x + bias[k], y[i].y + bias[k + 1]);
+            }
+            *(uint32_t *)(void *)(out + fast_few_place(call->rows, row, k)) =
+                fast_number(y[i].x, call->brain) | (uint32_t)fast_number(y[i].y, call->brain) << 16;
+        }
+        fast_meet(); /* sums are read */
+    }
+}
+
+/* A ring as the warp that reads it sees it. */
 typedef struct fast_reader {
     uint64_t *full, *empty;
-    const uint8_t *x;            /* the lane's part of the input */
-    uint32_t from, row;          /* the lane's part of the first stage */
-    uint32_t panel, half, turns; /* slabs that are left */
+    const uint8_t *x;      /* the lane's part of the input */
+    uint32_t from, row;    /* the lane's part of the first stage */
+    uint32_t panel, turns; /* slabs that are left */
     uint32_t slab, stage, parity;
 } fast_reader;
 
 /* To the next slab; whether its operands are to be loaded. */
 EXACT_INLINE bool fast_turn(const fast_call *call, fast_reader *own) {
     own->slab = own->slab + 1 == call->slabs ? 0 : own->slab + 1;
-    if (++own->stage == call->depth) {
+    if (own->slab % FAST_PIECE == 0 && ++own->stage == call->depth) {
         own->stage = 0;
         own->parity ^= 1;
     }
@@ -341,50 +447,65 @@ EXACT_INLINE bool fast_turn(const fast_call *call, fast_reader *own) {
 template <uint32_t tiles>
 EXACT_INLINE void fast_read(const fast_call *call, const fast_reader *own,
                             fast_operands<tiles> *out) {
-    bar_wait(&own->full[own->stage], own->parity);
-    fast_load<tiles>(call, own->from + own->stage * FAST_SLAB_BYTES,
-                     own->x + own->slab * 2 * call->rows * 64, own->row, out);
+    if (own->slab % FAST_PIECE == 0)
+        bar_wait(&own->full[own->stage], own->parity);
+    fast_load<tiles>(
+        call, own->from + (own->stage * FAST_PIECE + own->slab % FAST_PIECE) * FAST_SLAB_BYTES,
+        own->x + own->slab * 2 * call->rows * 64, own->row, out);
 }
 
 /* Multiplies `now`, while the operands of the next slab come. */
 template <uint32_t tiles, bool brain>
 EXACT_INLINE void fast_slab(const fast_call *call, uint32_t lane, fast_reader *own,
-                            const fast_operands<tiles> *now, fast_operands<tiles> *then, float *d) {
-    uint32_t before = own->stage, line = own->half * 8 + lane % 4 * 2;
+                            const fast_operands<tiles> *now, fast_operands<tiles> *then,
+                            float (*d)[4]) {
+    uint32_t before = own->stage;
     if (fast_turn(call, own))
         fast_read<tiles>(call, own, then);
     fast_steps<tiles, brain>(now, d);
-    __syncwarp();
-    if (lane == 0)
-        bar_arrive(&own->empty[before]);
+    if (own->slab % FAST_PIECE == 0) { /* the piece was read */
+        __syncwarp();
+        if (lane == 0)
+            bar_arrive(&own->empty[before]);
+    }
     if (own->slab > 0)
         return;
-    uint32_t inside = own->panel, matrix = fast_matrix_of(call, &inside);
-    fast_store(call, matrix, inside, line, own->row, d[0], d[1]);
-    if (tiles == 2)
-        fast_store(call, matrix, inside, line, own->row + 8, d[2], d[3]);
-    d[0] = d[1] = d[2] = d[3] = 0.0f;
+#pragma unroll
+    for (uint32_t tile = 0; tile < tiles; tile++) {
+        fast_few_store(call, own->panel, tile * 8, lane, d[tile][0], d[tile][1], d[tile][2],
+                       d[tile][3]);
+        d[tile][0] = d[tile][1] = d[tile][2] = d[tile][3] = 0.0f;
+    }
     own->panel += call->workers;
 }
 
 template <uint32_t tiles, bool brain>
 EXACT_INLINE void fast_few_warp(const fast_call *call, const kernel_place *at,
                                 const fast_few_part *part, uint64_t *input_bar) {
-    uint32_t warp = at->thread / 32, lane = at->thread % 32, ring = warp / 2;
+    uint32_t ring = at->thread / 32, lane = at->thread % 32;
     uint8_t *memory = (uint8_t *)(void *)at->shared;
-    fast_reader own = {.panel = part->first + ring, .half = warp % 2};
+    fast_reader own = {.panel = part->first + ring};
     if (ring >= call->workers || own.panel >= part->end)
         return;
     own.full = (uint64_t *)(void *)memory + 2 * ring * call->depth;
     own.empty = own.full + call->depth;
     own.row = lane / 4;
     own.x = memory + fast_few_x(call) + own.row * 64 + lane % 4 * 16;
-    own.from = card_shared(memory + fast_few_rings(call)) + ring * call->depth * FAST_SLAB_BYTES +
-               own.half * 1024 + lane * 16;
+    /* matrix of the lane's address: lines 8 (i % 2), k 8 (i / 2) */
+    own.from = card_shared(memory + fast_few_rings(call)) +
+               ring * call->depth * FAST_PIECE * FAST_SLAB_BYTES + lane / 8 % 2 * 1024 +
+               lane / 16 * 128 + lane % 8 * 16;
     own.turns = (part->end - own.panel + call->workers - 1) / call->workers * call->slabs;
     fast_operands<tiles> one, two;
-    float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    bar_wait(input_bar, 0);
+    float d[tiles][4];
+#pragma unroll
+    for (uint32_t tile = 0; tile < tiles; tile++) {
+        d[tile][0] = d[tile][1] = d[tile][2] = d[tile][3] = 0.0f;
+        one.x[tile][0] = one.x[tile][1] = make_uint4(0, 0, 0, 0); /* rows that there are not */
+        two.x[tile][0] = two.x[tile][1] = make_uint4(0, 0, 0, 0);
+    }
+    if (call->x != NULL)
+        bar_wait(input_bar, 0);
     fast_read<tiles>(call, &own, &one);
     while (own.turns > 0) {
         fast_slab<tiles, brain>(call, lane, &own, &one, &two, d);
@@ -403,7 +524,7 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
     uint64_t *input_bar = bars + FAST_RINGS * 2 * call->depth;
     if (warp == FAST_WARPS) {
         for (uint32_t i = lane; i < call->workers * 2 * call->depth; i += 32)
-            bar_open(&bars[i], 1 + i / call->depth % 2); /* full, then empty */
+            bar_open(&bars[i], 1); /* full, then empty, of each ring */
         if (lane == 0)
             bar_open(input_bar, 1);
         bars_ready();
@@ -411,20 +532,25 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
     place_let_next();
     __syncthreads();
     if (warp == FAST_WARPS) {
-        uint8_t *rings = (uint8_t *)(void *)at->shared + fast_few_rings(call);
-        if (lane < call->workers)
-            fast_fetch(call, &part, lane, rings + lane * call->depth * FAST_SLAB_BYTES,
-                       bars + 2 * lane * call->depth, bars + (2 * lane + 1) * call->depth);
+        fast_fetch(call, &part, lane,
+                   card_shared((uint8_t *)(void *)at->shared + fast_few_rings(call)), bars);
         return;
     }
-    place_wait();
-    if (at->thread == 0) {
-        uint32_t bytes = call->slabs * FAST_SLAB * 2 * call->rows;
-        uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
-        bar_expect(input_bar, bytes);
-        for (uint32_t done = 0; done < bytes; done += 8192)
-            bulk_copy(x + done, call->x + done, bytes - done < 8192 ? bytes - done : 8192,
-                      input_bar);
+    uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
+    if (call->x == NULL) {
+        fast_maker maker;
+        fast_make_early(call, at, &maker);
+        place_wait();
+        fast_make(call, at, &maker, (float *)(void *)(input_bar + 2), x);
+    } else {
+        place_wait();
+        if (at->thread == 0) {
+            uint32_t bytes = call->slabs * FAST_SLAB * 2 * call->rows;
+            bar_expect(input_bar, bytes);
+            for (uint32_t done = 0; done < bytes; done += 8192)
+                bulk_copy(x + done, call->x + done, bytes - done < 8192 ? bytes - done : 8192,
+                          input_bar);
+        }
     }
     fast_few_warp<tiles, brain>(call, at, &part, input_bar);
 }
@@ -532,8 +658,29 @@ static inline void fast_panel(const fast_call *call, uint32_t matrix, uint32_t p
                        fast_chain(call, matrix, panel, i + 1, row, many));
 }
 
-EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {
+/* As the card's kernel makes it. */
+static inline void fast_make(const fast_call *call, kernel_place *at, uint8_t *out) {
+    const fast_prepare_call *make = &call->make;
+    float *sums = at->shared;
+    at->threads = FAST_THREADS;
+    for (uint32_t row = 0; row < call->rows; row++) {
+        const float *x = fast_input_row(make, make->x, row);
+        if (make->norm.kind == CALL_NORM_LAYER)
+            CUDA_WARPS(at, fast_norm_sums(make, at, x, false, 0.0f, sums));
+        if (make->norm.kind != CALL_NORM_NONE)
+            CUDA_WARPS(at, fast_norm_sums(make, at, x, true, fast_norm_mean(make, sums), sums));
+        CUDA_EACH(at, fast_input_put(make, at->thread, row, sums, out));
+    }
+}
+
+EXACT_INLINE void kernel_fast_few(const fast_call *given, kernel_place *at) {
     fast_few_part part;
+    fast_call own = *given;
+    const fast_call *call = &own;
+    if (own.x == NULL) {
+        own.x = (uint8_t *)(void *)at->shared + fast_few_x(given);
+        fast_make(given, at, (uint8_t *)(void *)at->shared + fast_few_x(given));
+    }
     fast_few_open(call, at, &part);
     for (uint32_t panel = part.first; panel < part.end; panel++) {
         uint32_t inside = panel, matrix = fast_matrix_of(call, &inside);

@@ -63,40 +63,47 @@ EXACT_INLINE void fast_position_load(const position_call *call, const kernel_pla
     }
 }
 
+/* Number i of a vector, rotated. */
+EXACT_INLINE float fast_position_number(const position_call *call, const kernel_place *at,
+                                        uint32_t vector, const float *x, uint32_t i) {
+    bool value = vector >= call->heads + call->kv_heads;
+    if (value || call->cosine == NULL || i >= 2 * call->pairs)
+        return x[i];
+    uint64_t angles = (uint64_t)at->y * call->pairs_max;
+    uint32_t pair = call->interleaved ? i / 2 : i % call->pairs;
+    bool second = call->interleaved ? i % 2 == 1 : i >= call->pairs;
+    float partner = x[call->interleaved ? i ^ 1 : second ? i - call->pairs : i + call->pairs];
+    return fmaf(second ? partner : -partner, call->sine[angles + pair],
+                x[i] * call->cosine[angles + pair]);
+}
+
+/* A key's or a value's number into its page. */
+EXACT_INLINE void fast_position_keep(const position_call *call, const kernel_place *at,
+                                     uint32_t vector, uint32_t i, float y) {
+    const kv_call *kv = &call->kv;
+    uint32_t position = kv->position[at->y], slot = position % CALL_PAGE;
+    bool value = vector >= call->heads + call->kv_heads;
+    uint8_t *tile =
+        kv_head_of(kv, at->y, position / CALL_PAGE, (vector - call->heads) % call->kv_heads);
+    if (value)
+        tile += kv->value_offset;
+    tile_put(
+        kv->type, tile,
+        value ? value_place(kv->type, kv->value_stride, i, slot) : key_place(kv->type, i, slot), y);
+}
+
 EXACT_INLINE void fast_position_put(const position_call *call, const kernel_place *at,
                                     uint32_t vector, const float *x) {
-    const kv_call *kv = &call->kv;
-    uint32_t size = kv->head_size, position = kv->position[at->y];
-    bool brain = kv->type == CALL_KV_BF16, value = vector >= call->heads + call->kv_heads;
-    const float *cosine =
-        call->cosine == NULL ? NULL : call->cosine + (uint64_t)at->y * call->pairs_max;
-    const float *sine =
-        call->cosine == NULL ? NULL : call->sine + (uint64_t)at->y * call->pairs_max;
+    uint32_t size = call->kv.head_size;
+    uint16_t *query = (uint16_t *)(void *)call->query_out;
+    query += ((uint64_t)at->y * call->heads + vector) * size;
     EACH_LANE(at, own) {
         for (uint32_t i = lane; i < size; i += WARP) {
-            float y = x[i];
-            uint32_t pair = call->interleaved ? i / 2 : i % (call->pairs == 0 ? 1 : call->pairs);
-            if (!value && cosine != NULL && i < 2 * call->pairs) {
-                bool second = call->interleaved ? i % 2 == 1 : i >= call->pairs;
-                uint32_t partner = call->interleaved ? i ^ 1
-                                   : second          ? i - call->pairs
-                                                     : i + call->pairs;
-                y = fmaf(second ? x[partner] : -x[partner], sine[pair], y * cosine[pair]);
-            }
-            if (vector < call->heads) {
-                uint16_t *to = (uint16_t *)(void *)call->query_out;
-                to[((uint64_t)at->y * call->heads + vector) * size + i] =
-                    fast_number(y * call->query_factor, brain);
-                continue;
-            }
-            uint32_t head = (vector - call->heads) % call->kv_heads;
-            uint8_t *tile = kv_head_of(kv, at->y, position / CALL_PAGE, head);
-            if (value)
-                tile += kv->value_offset;
-            tile_put(kv->type, tile,
-                     value ? value_place(kv->type, kv->value_stride, i, position % CALL_PAGE)
-                           : key_place(kv->type, i, position % CALL_PAGE),
-                     y);
+            float y = fast_position_number(call, at, vector, x, i);
+            if (vector < call->heads)
+                query[i] = fast_number(y * call->query_factor, call->kv.type == CALL_KV_BF16);
+            else
+                fast_position_keep(call, at, vector, i, y);
         }
         (void)own;
     }
@@ -154,11 +161,15 @@ EXACT_INLINE void fast_sees(const fast_attend_call *call, uint32_t row, uint32_t
     *begin = call->window > 0 && *end > call->window ? *end - call->window : 0;
 }
 
-EXACT_INLINE float fast_capped(const fast_attend_call *call, float s) {
-    if (call->softcap > 0.0f)
-        s = (call->softcap * 1.44269504f) *
-            (1.0f - 2.0f / (fast_exp2(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
-    return s;
+/* With a soft cap. Not in line: few models have one. */
+static
+#ifdef __CUDACC__
+    __device__ __noinline__
+#endif
+    float
+    fast_capped(float softcap, float s) {
+    return (softcap * 1.44269504f) *
+           (1.0f - 2.0f / (fast_exp2(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
 }
 
 /* Numbers d and d + 1 of a head's result. */
@@ -252,7 +263,8 @@ static inline void fast_block_state(const fast_attend_call *call, uint32_t row, 
             memcpy(spread + 64, a + 8, 16);
             s[i] = fast_dot16(brain, spread, b, s[i]);
         }
-        s[i] = fast_capped(call, s[i]);
+        if (call->softcap > 0.0f)
+            s[i] = fast_capped(call->softcap, s[i]);
         state->m = s[i] > state->m ? s[i] : state->m;
     }
     for (uint32_t i = 0; i < FAST_BLOCK; i++) {
@@ -300,8 +312,22 @@ static inline void fast_row(const fast_attend_call *call, uint32_t row, uint32_t
                       total.acc[d + 1] * (1.0f / total.l));
 }
 
+/* Queries of the block's heads, its key and value. */
+static inline void fast_decode_positions(const fast_attend_call *call, kernel_place *at) {
+    uint32_t group = call->heads / call->kv_heads;
+    at->thread = 0;
+    for (uint32_t i = 0; i < group + 2; i++) {
+        uint32_t vector =
+            i < group ? at->x * group + i : call->heads + (i - group) * call->kv_heads + at->x;
+        fast_position_load(&call->position, at, vector, at->shared);
+        fast_position_put(&call->position, at, vector, at->shared);
+    }
+}
+
 EXACT_INLINE void kernel_fast_decode(const fast_attend_call *call, kernel_place *at) {
     uint32_t group = call->heads / call->kv_heads;
+    if (call->positions && at->z == 0)
+        fast_decode_positions(call, at);
     for (uint32_t i = 0; i < group && at->z == 0; i++)
         fast_row(call, at->y, at->x * group + i);
 }

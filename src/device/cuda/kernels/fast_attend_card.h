@@ -129,12 +129,17 @@ EXACT_INLINE void fast_weigh(const fast_attend_call *call, uint32_t first, uint3
                              const uint32_t *begin, const uint32_t *end, float (*s)[4], float *m,
                              float *l) {
     m[0] = m[1] = FAST_NOTHING;
+    if (call->softcap > 0.0f)
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                s[j][i] = fast_capped(call->softcap, s[j][i]);
 #pragma unroll
     for (uint32_t j = 0; j < 8; j++)
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             uint32_t position = first + 8 * j + lane % 4 * 2 + i % 2;
-            s[j][i] = fast_capped(call, s[j][i]);
             if (position < begin[i / 2] || position >= end[i / 2])
                 s[j][i] = FAST_NOTHING;
             m[i / 2] = s[j][i] > m[i / 2] ? s[j][i] : m[i / 2];
@@ -155,15 +160,16 @@ EXACT_INLINE void fast_weigh(const fast_attend_call *call, uint32_t first, uint3
 
 /* Numbers of the lane's two rows of 16 as operands: `head[i]` and `row[i]`, none where `there` is
  * false. */
-template <uint32_t size>
-EXACT_INLINE void fast_queries(const fast_attend_call *call, uint32_t lane, const uint32_t *row,
-                               const uint32_t *head, const bool *there, uint32_t (*q)[4]) {
-    const uint16_t *query = (const uint16_t *)(const void *)call->query;
+template <uint32_t size, bool near>
+EXACT_INLINE void fast_queries(const uint16_t *query, uint32_t heads, uint32_t lane,
+                               const uint32_t *row, const uint32_t *head, const bool *there,
+                               uint32_t (*q)[4]) {
 #pragma unroll
     for (uint32_t i = 0; i < size / 16 * 4; i++) {
         uint32_t d = i / 4 * 16 + i / 2 % 2 * 8 + lane % 4 * 2;
-        const uint16_t *own = query + ((uint64_t)row[i % 2] * call->heads + head[i % 2]) * size + d;
-        q[i / 4][i % 4] = there[i % 2] ? __ldcg((const uint32_t *)(const void *)own) : 0;
+        const uint16_t *own = query + ((uint64_t)row[i % 2] * heads + head[i % 2]) * size + d;
+        const uint32_t *word = (const uint32_t *)(const void *)own;
+        q[i / 4][i % 4] = !there[i % 2] ? 0 : near ? *word : __ldcg(word);
     }
 }
 
@@ -174,7 +180,9 @@ template <uint32_t size> struct fast_decode_room {
     enum {
         values = FAST_BLOCKS * FAST_KEY_BYTES(size),
         state = 2 * FAST_BLOCKS * FAST_KEY_BYTES(size),
-        total = state + (2 * FAST_BLOCKS + 3) * 16 * 4 /* [16][size] */
+        total = state + (2 * FAST_BLOCKS + 3) * 16 * 4, /* [16][size] */
+        vectors = total + 16 * size * 4,                /* queries, key, value: [18][size] */
+        queries = vectors + 18 * size * 4               /* [16][size] of 16 bits */
     };
 };
 
@@ -229,6 +237,60 @@ EXACT_INLINE void fast_decode_copy(const fast_attend_call *call, const kernel_pl
     copy_mark(at);
 }
 
+/* Queries, the key and the value of the row, rotated: a warp for each. */
+template <uint32_t size>
+EXACT_INLINE void fast_decode_positions(const fast_attend_call *call, const kernel_place *at,
+                                        const fast_decode_desk *desk) {
+    const position_call *position = &call->position;
+    uint8_t *memory = (uint8_t *)(void *)at->shared;
+    float *x = (float *)(void *)(memory + fast_decode_room<size>::vectors);
+    uint16_t *query = (uint16_t *)(void *)(memory + fast_decode_room<size>::queries);
+    for (uint32_t i = desk->warp; i < desk->group + 2; i += FAST_ATTEND_THREADS / 32) {
+        uint32_t vector = i < desk->group
+                              ? desk->head0 + i
+                              : call->heads + (i - desk->group) * call->kv_heads + desk->kv_head;
+        float y[size / 32];
+        fast_position_load(position, at, vector, x + i * size);
+        __syncwarp();
+#pragma unroll
+        for (uint32_t j = 0; j < size / 32; j++)
+            y[j] = fast_position_number(position, at, vector, x + i * size, desk->lane + 32 * j);
+        __syncwarp();
+#pragma unroll
+        for (uint32_t j = 0; j < size / 32; j++) {
+            uint32_t d = desk->lane + 32 * j;
+            x[i * size + d] = y[j];
+            if (i < desk->group)
+                query[i * size + d] =
+                    fast_number(y[j] * position->query_factor, call->kv.type == CALL_KV_BF16);
+        }
+    }
+    __syncthreads();
+}
+
+/* Its key (`value` 1: its value) into the copy of its block, and into the page. */
+template <uint32_t size>
+EXACT_INLINE void fast_decode_keep(const fast_attend_call *call, const kernel_place *at,
+                                   const fast_decode_desk *desk, uint32_t value) {
+    typedef fast_decode_room<size> room;
+    uint8_t *memory = (uint8_t *)(void *)at->shared;
+    const float *x =
+        (const float *)(const void *)(memory + room::vectors) + (desk->group + value) * size;
+    uint32_t inside = (desk->end[0] - 1) % FAST_BLOCK, slot = inside % CALL_PAGE;
+    uint8_t *keys = memory + desk->warp * FAST_KEY_BYTES(size) + inside / CALL_PAGE * size * 64;
+    uint8_t *values =
+        memory + room::values + desk->warp * FAST_VALUE_BYTES(size) + inside * size * 2;
+    for (uint32_t d = desk->lane; d < size; d += 32) {
+        uint8_t *to = keys + d * 64 + ((slot / 8) ^ (d / 2 % 4)) * 16 + slot % 8 * 2;
+        if (value)
+            to = values + (((d / 8) & ~7u) | ((d / 8 ^ inside) & 7u)) * 16 + d % 8 * 2;
+        tile_put(call->kv.type, to, 0, x[d]);
+        fast_position_keep(&call->position, at,
+                           call->heads + value * call->kv_heads + desk->kv_head, d, x[d]);
+    }
+    __syncwarp();
+}
+
 /* The state of the warp's block, whose copies are under way, or of none. */
 template <uint32_t size, bool brain>
 EXACT_INLINE void fast_decode_block(const fast_attend_call *call, const kernel_place *at,
@@ -238,22 +300,26 @@ EXACT_INLINE void fast_decode_block(const fast_attend_call *call, const kernel_p
     float m[2] = {FAST_NOTHING, FAST_NOTHING}, l[2] = {0.0f, 0.0f};
     if (seen) {
         float s[8][4], acc[size / 8][4];
+        bool own = call->positions && block == (desk->end[0] - 1) / FAST_BLOCK;
         COPY_WAIT(at, 1);
         __syncwarp();
+        if (own)
+            fast_decode_keep<size>(call, at, desk, 0);
         fast_scores<size, brain>(q, desk->keys, lane, s);
         fast_weigh(call, block * FAST_BLOCK, lane, desk->begin, desk->end, s, m, l);
         COPY_WAIT(at, 0);
         __syncwarp();
+        if (own)
+            fast_decode_keep<size>(call, at, desk, 1);
         fast_values<size, brain>(s, desk->values, lane, acc);
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++)
             if (lane / 4 + 8 * i < desk->group) {
-                float *own = desk->acc + warp * (FAST_KEY_BYTES(size) / 4) +
-                             (lane / 4 + 8 * i) * (size + 4) + lane % 4 * 2;
+                float *to = desk->acc + warp * (FAST_KEY_BYTES(size) / 4) +
+                            (lane / 4 + 8 * i) * (size + 4) + lane % 4 * 2;
 #pragma unroll
                 for (uint32_t j = 0; j < size / 8; j++)
-                    *(float2 *)(void *)(own + 8 * j) =
-                        make_float2(acc[j][2 * i], acc[j][2 * i + 1]);
+                    *(float2 *)(void *)(to + 8 * j) = make_float2(acc[j][2 * i], acc[j][2 * i + 1]);
             }
     }
     if (lane % 4 == 0)
@@ -351,14 +417,26 @@ static __device__ void fast_decode_heads(const fast_attend_call *call, const ker
     uint32_t span = split ? at->z : desk.from, stop = split ? at->z : desk.to;
     /* Blocks that no row of this step writes are copied before it is there. */
     uint32_t behind = (span * FAST_BLOCKS + desk.warp + 1) * FAST_BLOCK;
-    bool copied = behind + call->rows <= desk.end[0] && behind > desk.begin[0];
+    uint32_t new_rows = call->positions ? 0 : call->rows; /* what it writes itself comes later */
+    bool copied = behind + new_rows <= desk.end[0] + (call->positions ? FAST_BLOCK - 1 : 0) &&
+                  behind > desk.begin[0];
     if (copied)
         fast_decode_copy<size>(call, at, &desk, span * FAST_BLOCKS + desk.warp);
     place_wait();
     uint32_t q[size / 16][4], rows[2] = {desk.row, desk.row};
     uint32_t heads[2] = {desk.head0 + desk.lane / 4, desk.head0 + desk.lane / 4 + 8};
     bool there[2] = {desk.lane / 4 < desk.group, desk.lane / 4 + 8 < desk.group};
-    fast_queries<size>(call, desk.lane, rows, heads, there, q);
+    if (call->positions) {
+        const uint8_t *near = (const uint8_t *)(const void *)at->shared;
+        uint32_t none[2] = {0, 0}, own[2] = {desk.lane / 4, desk.lane / 4 + 8};
+        fast_decode_positions<size>(call, at, &desk);
+        fast_queries<size, true>(
+            (const uint16_t *)(const void *)(near + fast_decode_room<size>::queries), 0, desk.lane,
+            none, own, there, q);
+    } else {
+        fast_queries<size, false>((const uint16_t *)(const void *)call->query, call->heads,
+                                  desk.lane, rows, heads, there, q);
+    }
     if (at->thread < 16) {
         desk.row_m[at->thread] = FAST_NOTHING;
         desk.row_l[at->thread] = 0.0f;
@@ -503,7 +581,8 @@ static __device__ void fast_attend_rows(const fast_attend_call *call, const kern
     uint32_t block = desk.lowest / FAST_BLOCK, stop = (desk.highest - 1) / FAST_BLOCK;
     uint32_t stages = card_shared(at->shared), q[size / 16][4];
     fast_attend_copy<size>(call, at, &desk, block, stages);
-    fast_queries<size>(call, desk.lane, desk.row, desk.head, desk.there, q);
+    fast_queries<size, false>((const uint16_t *)(const void *)call->query, call->heads, desk.lane,
+                              desk.row, desk.head, desk.there, q);
     float total_m[2] = {FAST_NOTHING, FAST_NOTHING}, total_l[2] = {0.0f, 0.0f};
     fast_rows_state<size> span = {{FAST_NOTHING, FAST_NOTHING}, {0.0f, 0.0f}, {{0.0f}}};
     for (uint32_t number = 0; block <= stop; block++, number ^= 1) {

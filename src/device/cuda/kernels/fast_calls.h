@@ -14,10 +14,13 @@
 #define FAST_PANEL        16
 #define FAST_SLAB         64
 #define FAST_SLAB_BYTES   2048
-#define FAST_ROWS         16 /* of the kernel for few rows */
+#define FAST_ROWS         16   /* of the kernel for few rows */
+#define FAST_MAKES        4    /* of which this many can be made in the same kernel */
+#define FAST_MAKES_K      4096 /* so long at most, and even */
+#define FAST_PIECE        2    /* slabs that are copied together, for few rows */
 #define FAST_WARPS        8
 #define FAST_THREADS      256
-#define FAST_RINGS        4 /* of fast_few: two warps share one */
+#define FAST_RINGS        FAST_WARPS /* of fast_few */
 #define FAST_FEW_THREADS  (FAST_THREADS + 32)
 #define FAST_TILE_PANELS  8 /* of the kernel for many rows: 128 outputs */
 #define FAST_TILE_THREADS 384
@@ -71,13 +74,13 @@ typedef struct fast_call {
     uint32_t brain; /* bf16, else f16 */
     uint32_t slabs; /* of k */
     uint32_t rows;
-    uint32_t groups;    /* of eight rows in `x` of many rows */
-    uint32_t workers;   /* few rows: rings that are used */
-    uint32_t depth;     /* few rows: pieces of a ring; many: stages */
-    uint32_t pairs;     /* many rows: two blocks have the same rows and share what they copy of x */
-    uint32_t shares;    /* many rows, but no more than a tile has: a block takes one stretch of
-                           panels, not tiles */
-    const uint8_t *x;   /* the input */
+    uint32_t groups;  /* of eight rows in `x` of many rows */
+    uint32_t workers; /* few rows: rings that are used */
+    uint32_t depth;   /* few rows: pieces in a ring; many: stages */
+    uint32_t shares;  /* many rows, but no more than a tile has: a block takes one stretch of
+                         panels, not tiles */
+    const uint8_t *x; /* the input; NULL: few rows make it themselves, of `make` */
+    fast_prepare_call make;
     uint8_t *next;      /* the product's outputs as the next one's input; NULL: none */
     uint32_t next_many; /* in which layout */
 } fast_call;

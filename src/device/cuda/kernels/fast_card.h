@@ -52,39 +52,15 @@ EXACT_INLINE void bar_wait(uint64_t *bar, uint32_t parity) {
 
 /* ---- Copies of a thread: multiples of 16 bytes ---- */
 
-EXACT_INLINE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *bar) {
+EXACT_INLINE void bulk_copy_to(uint32_t to, const void *from, uint32_t bytes, uint64_t *bar) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
-                 "%2, [%3];" ::"r"(card_shared(to)),
+                 "%2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(card_shared(bar))
                  : "memory");
 }
 
-/* ---- Two blocks of a cluster ---- */
-
-/* All threads of both. */
-EXACT_INLINE void pair_meet(void) {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-}
-
-/* At the barrier of the same place in block `rank`. */
-EXACT_INLINE void pair_arrive(uint64_t *bar, uint32_t rank) {
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-                 "}" ::"r"(card_shared(bar)),
-                 "r"(rank)
-                 : "memory");
-}
-
-/* To the same place in both, where the barriers of the same place count. */
-EXACT_INLINE void pair_copy(void *to, const void *from, uint32_t bytes, uint64_t *bar) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(card_shared(to)),
-                 "l"(from), "r"(bytes), "r"(card_shared(bar)), "h"((uint16_t)3)
-                 : "memory");
+EXACT_INLINE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *bar) {
+    bulk_copy_to(card_shared(to), from, bytes, bar);
 }
 #endif
 
@@ -140,40 +116,6 @@ template <int left> EXACT_INLINE void group_wait(void) {
 }
 
 template <uint32_t rows, bool brain> struct group_product;
-
-template <> struct group_product<32, false> {
-    static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
-        asm volatile("{\n"
-                     ".reg .pred keep;\n"
-                     "setp.eq.u32 keep, 0, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, "
-                     "%8, %9, %10, %11, %12, %13, %14, %15"
-                     "}, %16, %17, keep, 1, 1, 0, 0;\n"
-                     "}"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                       "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-                       "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-                     : "l"(a), "l"(b));
-    }
-};
-
-template <> struct group_product<32, true> {
-    static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {
-        asm volatile("{\n"
-                     ".reg .pred keep;\n"
-                     "setp.eq.u32 keep, 0, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, "
-                     "%8, %9, %10, %11, %12, %13, %14, %15"
-                     "}, %16, %17, keep, 1, 1, 0, 0;\n"
-                     "}"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                       "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-                       "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-                     : "l"(a), "l"(b));
-    }
-};
 
 template <> struct group_product<64, false> {
     static __device__ __forceinline__ void add(float *d, uint64_t a, uint64_t b) {

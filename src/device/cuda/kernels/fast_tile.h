@@ -23,9 +23,9 @@ EXACT_INLINE uint32_t fast_tiles(const fast_call *call, uint32_t rows) {
 /* The block's tile number i; false: it has no more. */
 EXACT_INLINE bool fast_tile_of(const fast_call *call, const kernel_place *at, uint32_t rows,
                                uint32_t i, fast_tile_at *tile) {
-    uint32_t across = (call->groups * 8 + rows - 1) / rows, pair = call->pairs ? 2 : 1;
-    uint32_t number = at->x / pair + i * (at->blocks / pair), end = call->panels;
-    tile->panel = number / across * pair * FAST_TILE_PANELS;
+    uint32_t across = (call->groups * 8 + rows - 1) / rows, number = at->x + i * at->blocks;
+    uint32_t end = call->panels;
+    tile->panel = number / across * FAST_TILE_PANELS;
     tile->group = number % across * (rows / 8);
     if (call->shares) {
         tile->panel =
@@ -35,9 +35,7 @@ EXACT_INLINE bool fast_tile_of(const fast_call *call, const kernel_place *at, ui
     }
     if (tile->panel >= end)
         return false;
-    tile->panel += at->x % pair * FAST_TILE_PANELS; /* the second block may have none */
-    tile->panels = tile->panel < end ? end - tile->panel : 0;
-    tile->panels = tile->panels < FAST_TILE_PANELS ? tile->panels : FAST_TILE_PANELS;
+    tile->panels = end - tile->panel < FAST_TILE_PANELS ? end - tile->panel : FAST_TILE_PANELS;
     tile->groups = call->groups - tile->group;
     tile->groups = tile->groups < rows / 8 ? tile->groups : rows / 8;
     return true;
@@ -49,21 +47,16 @@ template <uint32_t rows> struct fast_ring {
     enum { bytes = FAST_TILE_A + rows * FAST_SLAB * 2 };
 };
 
-/* A warp: all tiles of the block, slab by slab. Of two blocks each copies half of x to both. */
+/* A warp: all tiles of the block, slab by slab. */
 template <uint32_t rows>
 EXACT_INLINE void fast_tile_fetch(const fast_call *call, const kernel_place *at, uint8_t *ring,
                                   uint64_t *full, uint64_t *empty) {
     uint32_t lane = at->thread % 32, stage = 0, parity = 1;
     fast_tile_at own;
     for (uint32_t i = 0; fast_tile_of(call, at, rows, i, &own); i++) {
-        uint32_t first = 0, groups = own.groups;
-        if (call->pairs) {
-            first = at->x % 2 == 0 ? 0 : (own.groups + 1) / 2;
-            groups = at->x % 2 == 0 ? (own.groups + 1) / 2 : own.groups / 2;
-        }
-        const uint8_t *from = call->x + (uint64_t)(own.group + first) * 1024;
+        const uint8_t *from = call->x + (uint64_t)own.group * 1024;
         uint64_t further = (uint64_t)call->groups * 1024;
-        uint32_t to = FAST_TILE_A + first * 1024, bytes = groups * 1024;
+        uint32_t to = FAST_TILE_A, bytes = own.groups * 1024;
         if (lane < own.panels) {
             uint32_t inside = own.panel + lane, matrix = fast_matrix_of(call, &inside);
             from = call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES;
@@ -75,11 +68,9 @@ EXACT_INLINE void fast_tile_fetch(const fast_call *call, const kernel_place *at,
             if (lane == 0)
                 bar_expect(&full[stage], own.panels * FAST_SLAB_BYTES + own.groups * 1024);
             __syncwarp();
-            uint8_t *place = ring + (size_t)stage * fast_ring<rows>::bytes + to;
-            if (lane < own.panels || (lane == FAST_TILE_PANELS && !call->pairs))
-                bulk_copy(place, from, bytes, &full[stage]);
-            else if (lane == FAST_TILE_PANELS && bytes > 0)
-                pair_copy(place, from, bytes, &full[stage]);
+            if (lane < own.panels || lane == FAST_TILE_PANELS)
+                bulk_copy(ring + (size_t)stage * fast_ring<rows>::bytes + to, from, bytes,
+                          &full[stage]);
             from += further;
             if (++stage == call->depth) {
                 stage = 0;
@@ -87,14 +78,6 @@ EXACT_INLINE void fast_tile_fetch(const fast_call *call, const kernel_place *at,
             }
         }
     }
-}
-
-/* The stage was read; in the other block of two as well, because that one writes to it. */
-EXACT_INLINE void fast_tile_leave(const fast_call *call, uint64_t *empty, uint32_t lane) {
-    if (lane == 0 && !call->pairs)
-        bar_arrive(empty);
-    else if (lane < 2 && call->pairs)
-        pair_arrive(empty, lane);
 }
 
 /* 16 outputs of the warp's panel, of `rows` rows, which lie in `give`. */
@@ -200,7 +183,8 @@ EXACT_INLINE void fast_tile_multiply(const fast_call *call, const kernel_place *
         if (half * 4 >= own.panels) { /* the other half has all of them */
             for (uint32_t slab = 0; slab < call->slabs; slab++) {
                 bar_wait(&full[stage], parity);
-                fast_tile_leave(call, &empty[stage], lane);
+                if (lane == 0)
+                    bar_arrive(&empty[stage]);
                 if (++stage == call->depth) {
                     stage = 0;
                     parity ^= 1;
@@ -224,8 +208,8 @@ EXACT_INLINE void fast_tile_multiply(const fast_call *call, const kernel_place *
                 group_product<rows, brain>::add(d, a + step * GROUP_STEP, b + step * GROUP_STEP);
             group_commit();
             group_wait<1>();
-            if (slab > 0)
-                fast_tile_leave(call, &empty[before], lane);
+            if (slab > 0 && lane == 0)
+                bar_arrive(&empty[before]);
             before = stage;
             if (++stage == call->depth) {
                 stage = 0;
@@ -233,7 +217,8 @@ EXACT_INLINE void fast_tile_multiply(const fast_call *call, const kernel_place *
             }
         }
         group_wait<0>();
-        fast_tile_leave(call, &empty[before], lane);
+        if (lane == 0)
+            bar_arrive(&empty[before]);
         if (half * 4 + warp < own.panels)
             fast_tile_give<rows>(call, &own, own.panel + half * 4 + warp, lane, d, give);
     }
@@ -247,14 +232,12 @@ static __device__ __forceinline__ void fast_tile_block(const fast_call *call, ke
     if (at->thread == 0) {
         for (uint32_t i = 0; i < call->depth; i++) {
             bar_open(&full[i], 1);
-            bar_open(&empty[i], call->pairs ? 16 : 8);
+            bar_open(&empty[i], 8);
         }
         bars_ready();
     }
     place_let_next();
     __syncthreads();
-    if (call->pairs)
-        pair_meet(); /* the other one's barriers are open */
     place_wait();
     if (at->thread < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -302,7 +285,6 @@ static inline void fast_tile_block(const fast_call *call, const kernel_place *at
 
 #endif
 
-FAST_TILE_KERNEL(32)
 FAST_TILE_KERNEL(64)
 FAST_TILE_KERNEL(128)
 FAST_TILE_KERNEL(256)
