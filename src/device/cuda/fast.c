@@ -99,7 +99,7 @@ static void launch_few(cuda_step *step, const fast_call *call, uint32_t shared) 
                           call->panels < most ? call->panels : most,
                           1,
                           1,
-                          FAST_FEW_THREADS,
+                          FAST_THREADS,
                           shared,
                           CUDA_BEHIND};
     step_launch(step, &launch, call);

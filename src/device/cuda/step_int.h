@@ -109,7 +109,7 @@ void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *p
 /* Where `weight` reads what `made` gives, and is a product of the same kind: outputs become its
  * input (site->next). */
 void fast_feed(cuda_step *step, cuda_site *site, const weight_view *made,
-                const weight_view *weight);
+               const weight_view *weight);
 /* Whether attention of the layer is the fast arithmetic's. */
 bool fast_attends(const cuda_step *step, const layer_view *layer);
 /* The batch's rows as blocks of its attention take them: first row and rows of each; their number.

@@ -4,8 +4,8 @@
  * row's bits depend neither on the other rows nor on how many they are. Layouts: fast_calls.h.
  *
  * fast_few: at most 16 rows. A block for each multiprocessor takes a share of all panels; a warp
- * has a panel's whole chain and reads its weights from a ring in shared memory, which a ninth warp
- * fills before the kernel in front has ended. Up to eight rows cost as much as one. */
+ * has a panel's whole chain and copies its weights in bulk into a ring in shared memory, which is
+ * full before the kernel in front has ended. Up to eight rows cost as much as one. */
 #ifndef AVO_DEVICE_CUDA_KERNELS_FAST_H
 #define AVO_DEVICE_CUDA_KERNELS_FAST_H
 
@@ -270,71 +270,67 @@ FAST_BOTH uint32_t fast_few_rings(const fast_call *call) {
 
 #ifdef CARD_BULK
 
-/* By a warp: all pieces, in the order in which rings need them, as room becomes free. Lane i knows
- * where the weights of ring i are; one lane copies. */
-EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, uint32_t lane,
-                             uint32_t rings, uint64_t *bars) {
-    uint32_t stage = 0, parity = 1;
-    for (uint32_t panel = part->first; panel < part->end; panel += call->workers) {
-        uint32_t count = part->end - panel < call->workers ? part->end - panel : call->workers;
-        uint32_t inside = panel + (lane < count ? lane : 0), matrix = fast_matrix_of(call, &inside);
-        uint64_t from =
-            (uint64_t)call->one[matrix].data + (uint64_t)inside * call->slabs * FAST_SLAB_BYTES;
-        for (uint32_t slab = 0; slab < call->slabs; slab += FAST_PIECE) {
-            uint32_t left = call->slabs - slab;
-            uint32_t bytes = (left < FAST_PIECE ? left : FAST_PIECE) * FAST_SLAB_BYTES;
-            for (uint32_t ring = 0; ring < count; ring++) {
-                uint64_t *full = bars + 2 * ring * call->depth + stage;
-                uint64_t own = __shfl_sync(0xffffffffu, from, ring);
-                bar_wait(full + call->depth, parity);
-                if (lane == 0) {
-                    bar_expect(full, bytes);
-                    bulk_copy_to(rings +
-                                     (ring * call->depth + stage) * FAST_PIECE * FAST_SLAB_BYTES,
-                                 (const void *)own, bytes, full);
-                }
-                __syncwarp();
-            }
-            from += bytes;
-            if (++stage == call->depth) {
-                stage = 0;
-                parity ^= 1;
-            }
-        }
+/* Where a warp is in its panels. */
+typedef struct fast_walk {
+    uint32_t panel, slab, stage, parity;
+} fast_walk;
+
+EXACT_INLINE void fast_next(const fast_call *call, fast_walk *walk) {
+    walk->slab += FAST_PIECE;
+    if (walk->slab >= call->slabs) {
+        walk->slab = 0;
+        walk->panel += call->workers;
+    }
+    if (++walk->stage == call->depth) {
+        walk->stage = 0;
+        walk->parity ^= 1;
     }
 }
 
-/* Operands of the four steps of a slab: 16 outputs, eight rows or 16. */
-template <uint32_t tiles> struct fast_operands {
-    uint32_t w[4][4];
-    uint4 x[tiles][2];
-};
-
-/* `from` and `x` are the lane's. */
-template <uint32_t tiles>
-EXACT_INLINE void fast_load(const fast_call *call, uint32_t from, const uint8_t *x, uint32_t row,
-                            fast_operands<tiles> *out) {
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        matrix_load(from + i * 256, out->w[i]);
-#pragma unroll
-    for (uint32_t tile = 0; tile < tiles; tile++)
-        if (tile * 8 + row < call->rows)
-#pragma unroll
-            for (uint32_t i = 0; i < 2; i++)
-                out->x[tile][i] =
-                    *(const uint4 *)(const void *)(x + (i * call->rows + tile * 8) * 64);
+EXACT_INLINE uint32_t fast_piece(const fast_call *call, const fast_walk *walk) {
+    uint32_t left = call->slabs - walk->slab;
+    return left < FAST_PIECE ? left : FAST_PIECE;
 }
 
-template <uint32_t tiles, bool brain>
-EXACT_INLINE void fast_steps(const fast_operands<tiles> *own, float (*d)[4]) {
+/* By one lane: the next piece of the warp's ring. */
+EXACT_INLINE void fast_fetch(const fast_call *call, const fast_few_part *part, fast_walk *walk,
+                             uint32_t ring, uint64_t *full) {
+    if (walk->panel >= part->end)
+        return;
+    uint32_t inside = walk->panel, matrix = fast_matrix_of(call, &inside);
+    uint32_t bytes = fast_piece(call, walk) * FAST_SLAB_BYTES;
+    const uint8_t *from =
+        call->one[matrix].data + ((uint64_t)inside * call->slabs + walk->slab) * FAST_SLAB_BYTES;
+    bar_expect(&full[walk->stage], bytes);
+    bulk_copy_to(ring + walk->stage * FAST_PIECE * FAST_SLAB_BYTES, from, bytes,
+                 &full[walk->stage]);
+    fast_next(call, walk);
+}
+
+/* The steps of `slabs` slabs: 16 outputs, eight rows or 16. `from` and `x` are the lane's. */
+template <uint32_t tiles, bool brain, uint32_t slabs>
+EXACT_INLINE void fast_steps(const fast_call *call, uint32_t from, const uint8_t *x, uint32_t row,
+                             float (*d)[4]) {
+    uint32_t a[slabs * 4][4];
+    uint4 b[tiles][slabs * 2];
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < slabs * 4; i++)
+        matrix_load(from + i / 4 * FAST_SLAB_BYTES + i % 4 * 256, a[i]);
+#pragma unroll
+    for (uint32_t tile = 0; tile < tiles; tile++)
+#pragma unroll
+        for (uint32_t i = 0; i < slabs * 2; i++) {
+            b[tile][i] = make_uint4(0, 0, 0, 0);
+            if (tile * 8 + row < call->rows)
+                b[tile][i] = *(const uint4 *)(const void *)(x + (i * call->rows + tile * 8) * 64);
+        }
+#pragma unroll
+    for (uint32_t i = 0; i < slabs * 4; i++)
 #pragma unroll
         for (uint32_t tile = 0; tile < tiles; tile++) {
-            const uint4 *x = &own->x[tile][i / 2];
-            matrix_multiply<brain>(d[tile], own->w[i], i % 2 == 0 ? x->x : x->z,
-                                   i % 2 == 0 ? x->y : x->w);
+            const uint4 *own = &b[tile][i / 2];
+            matrix_multiply<brain>(d[tile], a[i], i % 2 == 0 ? own->x : own->z,
+                                   i % 2 == 0 ? own->y : own->w);
         }
 }
 
@@ -354,11 +350,6 @@ static __device__ __noinline__ void fast_few_store(const fast_call *call, uint32
         float own = odd ? (i == 0 ? d2 : d3) : i == 0 ? d0 : d1, other = i == 0 ? take0 : take1;
         fast_store(call, matrix, inside, line, row + i, odd ? other : own, odd ? own : other);
     }
-}
-
-/* The warps that multiply, without the one that copies. */
-EXACT_INLINE void fast_meet(void) {
-    asm volatile("bar.sync 1, %0;" ::"n"(FAST_THREADS) : "memory");
 }
 
 /* What fast_prepare makes, with the same sums: a thread keeps its pairs. The norm's weights come
@@ -403,7 +394,7 @@ EXACT_INLINE void fast_make(const fast_call *call, const kernel_place *at, const
                 if (2 * (at->thread + i * FAST_THREADS) < make->k)
                     sum = fast_norm_pair(sum, pass == 1, mean, y[i].x, y[i].y);
             fast_norm_join(at, &sum, sums + pass * FAST_WARPS);
-            fast_meet();
+            __syncthreads();
         }
         float mean = fast_norm_mean(make, sums), scale = fast_norm_scale(make, sums);
         const float *bias = make->norm.bias;
@@ -421,96 +412,40 @@ EXACT_INLINE void fast_make(const fast_call *call, const kernel_place *at, const
             *(uint32_t *)(void *)(out + fast_few_place(call->rows, row, k)) =
                 fast_number(y[i].x, call->brain) | (uint32_t)fast_number(y[i].y, call->brain) << 16;
         }
-        fast_meet(); /* sums are read */
+        __syncthreads(); /* sums are read */
     }
 }
 
-/* A ring as the warp that reads it sees it. */
-typedef struct fast_reader {
-    uint64_t *full, *empty;
-    const uint8_t *x;      /* the lane's part of the input */
-    uint32_t from, row;    /* the lane's part of the first stage */
-    uint32_t panel, turns; /* slabs that are left */
-    uint32_t slab, stage, parity;
-} fast_reader;
-
-/* To the next slab; whether its operands are to be loaded. */
-EXACT_INLINE bool fast_turn(const fast_call *call, fast_reader *own) {
-    own->slab = own->slab + 1 == call->slabs ? 0 : own->slab + 1;
-    if (own->slab % FAST_PIECE == 0 && ++own->stage == call->depth) {
-        own->stage = 0;
-        own->parity ^= 1;
-    }
-    return --own->turns > 0;
-}
-
-template <uint32_t tiles>
-EXACT_INLINE void fast_read(const fast_call *call, const fast_reader *own,
-                            fast_operands<tiles> *out) {
-    if (own->slab % FAST_PIECE == 0)
-        bar_wait(&own->full[own->stage], own->parity);
-    fast_load<tiles>(
-        call, own->from + (own->stage * FAST_PIECE + own->slab % FAST_PIECE) * FAST_SLAB_BYTES,
-        own->x + own->slab * 2 * call->rows * 64, own->row, out);
-}
-
-/* Multiplies `now`, while the operands of the next slab come. */
-template <uint32_t tiles, bool brain>
-EXACT_INLINE void fast_slab(const fast_call *call, uint32_t lane, fast_reader *own,
-                            const fast_operands<tiles> *now, fast_operands<tiles> *then,
-                            float (*d)[4]) {
-    uint32_t before = own->stage;
-    if (fast_turn(call, own))
-        fast_read<tiles>(call, own, then);
-    fast_steps<tiles, brain>(now, d);
-    if (own->slab % FAST_PIECE == 0) { /* the piece was read */
-        __syncwarp();
-        if (lane == 0)
-            bar_arrive(&own->empty[before]);
-    }
-    if (own->slab > 0)
-        return;
-#pragma unroll
-    for (uint32_t tile = 0; tile < tiles; tile++) {
-        fast_few_store(call, own->panel, tile * 8, lane, d[tile][0], d[tile][1], d[tile][2],
-                       d[tile][3]);
-        d[tile][0] = d[tile][1] = d[tile][2] = d[tile][3] = 0.0f;
-    }
-    own->panel += call->workers;
-}
-
+/* A warp's panels; `ahead` is what its ring gets next. */
 template <uint32_t tiles, bool brain>
 EXACT_INLINE void fast_few_warp(const fast_call *call, const kernel_place *at,
-                                const fast_few_part *part, uint64_t *input_bar) {
-    uint32_t ring = at->thread / 32, lane = at->thread % 32;
-    uint8_t *memory = (uint8_t *)(void *)at->shared;
-    fast_reader own = {.panel = part->first + ring};
-    if (ring >= call->workers || own.panel >= part->end)
-        return;
-    own.full = (uint64_t *)(void *)memory + 2 * ring * call->depth;
-    own.empty = own.full + call->depth;
-    own.row = lane / 4;
-    own.x = memory + fast_few_x(call) + own.row * 64 + lane % 4 * 16;
+                                const fast_few_part *part, fast_walk *ahead, uint32_t ring,
+                                uint64_t *full) {
+    uint32_t warp = at->thread / 32, lane = at->thread % 32, row = lane / 4;
+    const uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call) + row * 64 + lane % 4 * 16;
     /* matrix of the lane's address: lines 8 (i % 2), k 8 (i / 2) */
-    own.from = card_shared(memory + fast_few_rings(call)) +
-               ring * call->depth * FAST_PIECE * FAST_SLAB_BYTES + lane / 8 % 2 * 1024 +
-               lane / 16 * 128 + lane % 8 * 16;
-    own.turns = (part->end - own.panel + call->workers - 1) / call->workers * call->slabs;
-    fast_operands<tiles> one, two;
+    uint32_t from0 = ring + lane / 8 % 2 * 1024 + lane / 16 * 128 + lane % 8 * 16;
     float d[tiles][4];
+    for (fast_walk own = {part->first + warp, 0, 0, 0}; own.panel < part->end;) {
+        if (own.slab == 0)
 #pragma unroll
-    for (uint32_t tile = 0; tile < tiles; tile++) {
-        d[tile][0] = d[tile][1] = d[tile][2] = d[tile][3] = 0.0f;
-        one.x[tile][0] = one.x[tile][1] = make_uint4(0, 0, 0, 0); /* rows that there are not */
-        two.x[tile][0] = two.x[tile][1] = make_uint4(0, 0, 0, 0);
-    }
-    if (call->x != NULL)
-        bar_wait(input_bar, 0);
-    fast_read<tiles>(call, &own, &one);
-    while (own.turns > 0) {
-        fast_slab<tiles, brain>(call, lane, &own, &one, &two, d);
-        if (own.turns > 0)
-            fast_slab<tiles, brain>(call, lane, &own, &two, &one, d);
+            for (uint32_t i = 0; i < tiles; i++)
+                d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0.0f;
+        uint32_t from = from0 + own.stage * FAST_PIECE * FAST_SLAB_BYTES;
+        const uint8_t *own_x = x + (uint64_t)own.slab * 2 * call->rows * 64;
+        bar_wait(&full[own.stage], own.parity);
+        if (fast_piece(call, &own) == FAST_PIECE)
+            fast_steps<tiles, brain, FAST_PIECE>(call, from, own_x, row, d);
+        else
+            fast_steps<tiles, brain, 1>(call, from, own_x, row, d);
+        __syncwarp(); /* the piece was read */
+        if (lane == 0)
+            fast_fetch(call, part, ahead, ring, full);
+        if (own.slab + FAST_PIECE >= call->slabs)
+#pragma unroll
+            for (uint32_t i = 0; i < tiles; i++)
+                fast_few_store(call, own.panel, i * 8, lane, d[i][0], d[i][1], d[i][2], d[i][3]);
+        fast_next(call, &own);
     }
 }
 
@@ -520,23 +455,24 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
     fast_few_part part;
     fast_few_open(call, at, &part);
     uint32_t warp = at->thread / 32, lane = at->thread % 32;
-    uint64_t *bars = (uint64_t *)(void *)at->shared;
+    uint64_t *bars = (uint64_t *)(void *)at->shared, *full = bars + warp * call->depth;
     uint64_t *input_bar = bars + FAST_RINGS * 2 * call->depth;
-    if (warp == FAST_WARPS) {
-        for (uint32_t i = lane; i < call->workers * 2 * call->depth; i += 32)
-            bar_open(&bars[i], 1); /* full, then empty, of each ring */
-        if (lane == 0)
+    uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
+    uint32_t ring = card_shared((uint8_t *)(void *)at->shared + fast_few_rings(call)) +
+                    warp * call->depth * FAST_PIECE * FAST_SLAB_BYTES;
+    bool works = warp < call->workers && part.first + warp < part.end;
+    fast_walk ahead = {part.first + warp, 0, 0, 0};
+    if (lane == 0) {
+        for (uint32_t i = 0; i < call->depth && works; i++)
+            bar_open(&full[i], 1);
+        if (warp == 0)
             bar_open(input_bar, 1);
         bars_ready();
+        for (uint32_t i = 0; i < call->depth && works; i++)
+            fast_fetch(call, &part, &ahead, ring, full);
     }
     place_let_next();
     __syncthreads();
-    if (warp == FAST_WARPS) {
-        fast_fetch(call, &part, lane,
-                   card_shared((uint8_t *)(void *)at->shared + fast_few_rings(call)), bars);
-        return;
-    }
-    uint8_t *x = (uint8_t *)(void *)at->shared + fast_few_x(call);
     if (call->x == NULL) {
         fast_maker maker;
         fast_make_early(call, at, &maker);
@@ -547,12 +483,16 @@ static __device__ __forceinline__ void fast_few_block(const fast_call *call,
         if (at->thread == 0) {
             uint32_t bytes = call->slabs * FAST_SLAB * 2 * call->rows;
             bar_expect(input_bar, bytes);
-            for (uint32_t done = 0; done < bytes; done += 8192)
-                bulk_copy(x + done, call->x + done, bytes - done < 8192 ? bytes - done : 8192,
+            for (uint32_t done = 0; done < bytes; done += 16384)
+                bulk_copy(x + done, call->x + done, bytes - done < 16384 ? bytes - done : 16384,
                           input_bar);
         }
     }
-    fast_few_warp<tiles, brain>(call, at, &part, input_bar);
+    if (!works)
+        return;
+    if (call->x != NULL)
+        bar_wait(input_bar, 0);
+    fast_few_warp<tiles, brain>(call, at, &part, &ahead, ring, full);
 }
 
 EXACT_INLINE void kernel_fast_few(const fast_call *call, kernel_place *at) {

@@ -21,8 +21,7 @@
 #define FAST_WARPS        8
 #define FAST_THREADS      256
 #define FAST_RINGS        FAST_WARPS /* of fast_few */
-#define FAST_FEW_THREADS  (FAST_THREADS + 32)
-#define FAST_TILE_PANELS  8 /* of the kernel for many rows: 128 outputs */
+#define FAST_TILE_PANELS  8          /* of the kernel for many rows: 128 outputs */
 #define FAST_TILE_THREADS 384
 #define FAST_TILE_STAGES  8  /* at most */
 #define FAST_GIVE         32 /* rows that a warp stores together, by way of shared memory */
