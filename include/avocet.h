@@ -481,13 +481,13 @@ typedef struct avo_plan {
     uint32_t streams;
     uint64_t stream_bytes;   /* part of scratch_bytes for the second stream */
     const char *device_kind; /* "cpu" */
-    const char *arithmetic; /* "exact", "fast", or "ref", the reference device's */
+    const char *arithmetic;  /* "exact", "fast", or "ref", the reference device's */
     /* True: the device uses the host's memory, and everything must fit available_bytes. False:
      * weights, KV and scratch must fit available_bytes on the device, sessions
      * host_available_bytes. */
     bool host_memory;
     uint64_t host_available_bytes;
-    uint64_t draft_bytes; /* of the host, for speculation; not included in session_bytes */
+    uint64_t draft_bytes;       /* of the host, for speculation; not included in session_bytes */
     const char *arithmetic_why; /* reason for `arithmetic`, a phrase */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \

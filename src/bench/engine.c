@@ -247,6 +247,7 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     avo_plan plan = AVO_PLAN_INIT;
     AVO_TRY(avo_engine_plan(model, &options, &plan, error));
     r->threads = plan.threads;
+    r->step_rows = options.rows_max = plan.host_memory ? STEP_ROWS : STEP_ROWS_CARD;
     AVO_TRY(avo_engine_open(model, &options, &r->engine, error));
     avo_status status = avo_batch_open(r->engine, &r->batch, error);
     r->sessions_max = options.sessions_max;

@@ -146,6 +146,8 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
         {"json", 0, OPTION_FLAG, &call.json, NULL, "print the result as JSON", 0, 0},
         {"device", 0, OPTION_DEVICE, &call.options.engine.device, DEVICE_NAMES,
          "device (default: AVO_DEVICE, else auto)", 0, 0},
+        {"arithmetic", 0, OPTION_CHOICE, &call.options.engine.arithmetic, "exact|fast",
+         "as avocet run has it", 0, 0},
         {"kv-type", 0, OPTION_CHOICE, &call.options.engine.kv_type, KV_TYPE_CHOICES,
          "type of keys and values (default: f16; ref: f32)", 0, 0},
         {0},

@@ -91,6 +91,10 @@ void place_flags_specs(avo_engine_options *options, option_table *table) {
          "print to standard error which device was chosen and why, and where memory and threads "
          "are placed",
          0, 0},
+        {"arithmetic", 0, OPTION_CHOICE, &options->arithmetic, "exact|fast",
+         "exact: the same bits on every device; fast: 16-bit float matrices on tensor cores, with "
+         "--device cuda (default: AVO_ARITHMETIC, else fast on cuda for models of such matrices)",
+         0, 0},
         {0},
     };
     options->log = log_line;
@@ -109,10 +113,6 @@ void engine_flags_specs(avo_engine_options *options, option_table *table) {
          "device, or DEVICE:PARAMETERS (default: AVO_DEVICE, else auto: the fastest available)", 0,
          0},
         {"isa", 0, OPTION_DEVICE, &options->device, DEVICE_NAMES, "older name of --device", 0, 0},
-        {"arithmetic", 0, OPTION_CHOICE, &options->arithmetic, "exact|fast",
-         "exact: the same bits on every device; fast: 16-bit float matrices on tensor cores, with "
-         "--device cuda (default: AVO_ARITHMETIC, else fast on cuda for models of such matrices)",
-         0, 0},
         {0},
     };
     options_add(table, own);

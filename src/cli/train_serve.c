@@ -116,7 +116,7 @@ static void become_server(const train_server *server, char **arguments, pid_t pa
 
 static avo_status start_process(train_call *call, const char *model) {
     train_server *server = &call->server;
-    const char *arguments[20] = {"avocet", "serve", model};
+    const char *arguments[24] = {"avocet", "serve", model};
     size_t count = 3;
     const char *const always[] = {
         "--adapter-root",          call->publisher.folder, "--training", call->publisher.folder,
@@ -126,6 +126,10 @@ static avo_status start_process(train_call *call, const char *model) {
     if (call->options.engine.device != NULL) {
         arguments[count++] = "--device";
         arguments[count++] = call->options.engine.device;
+    }
+    if (call->options.engine.arithmetic != NULL) {
+        arguments[count++] = "--arithmetic";
+        arguments[count++] = call->options.engine.arithmetic;
     }
     const char *const given[] = {"--config", server->config};
     const char *const small[] = {"--sessions", SESSIONS, "--kv-tokens", KV_TOKENS};

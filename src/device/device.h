@@ -78,8 +78,8 @@ typedef struct device_cpu {
 } device_cpu;
 
 typedef struct device_info {
-    const char *name; /* "avx512" */
-    const char *kind; /* "cpu" */
+    const char *name;       /* "avx512" */
+    const char *kind;       /* "cpu" */
     const char *arithmetic; /* "ref", "exact" or "fast"; constant */
     /* Devices with the same text compute the same bits: pages and saved sessions move between them.
      * As session files spell it: "ref"; "fast" for exact arithmetic, because it had that name

@@ -56,18 +56,18 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
 /* Once per engine: what was chosen, of what, and why. */
 static void log_choice(const avo_engine *engine) {
     const engine_plan *plan = &engine->plan;
-    char names[64], line[256];
+    char names[64], line[384];
     if (plan->log == NULL)
         return;
     const device_info *device = &plan->device;
     device_names(names, sizeof(names));
-    snprintf(line, sizeof(line), "device %s (%s%s; this machine has: %s)", device->name,
+    snprintf(line, sizeof(line), "device %s (%s%s; this machine has: %s); arithmetic %s (%s)",
+             device->name,
              strcmp(plan->device_from, "best") == 0     ? "the fastest available"
              : strcmp(plan->device_from, "option") == 0 ? "requested"
                                                         : "chosen by ",
-             plan->device_from[0] == 'A' ? plan->device_from : "", names);
-    plan->log(plan->log_context, line);
-    snprintf(line, sizeof(line), "arithmetic %s (%s)", device->arithmetic, plan->arithmetic_why);
+             plan->device_from[0] == 'A' ? plan->device_from : "", names, device->arithmetic,
+             plan->arithmetic_why);
     plan->log(plan->log_context, line);
     const device_cpu *cpu = &device->cpu;
     if (cpu->tuned) {

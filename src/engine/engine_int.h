@@ -31,8 +31,8 @@ typedef struct engine_plan {
     uint32_t streams;   /* steps that are computed at the same time */
     uint32_t head_rows; /* rows that the head computes together: logits_max or, scoring, more */
     kv_type kv_type;
-    device_info device;      /* what it says about itself; names are constant strings */
-    const char *device_from; /* constant, as in avo_plan */
+    device_info device;         /* what it says about itself; names are constant strings */
+    const char *device_from;    /* constant, as in avo_plan */
     const char *arithmetic_why; /* the same */
     uint32_t taps, tap[DEVICE_TAPS_MAX];
     speculation_options speculation; /* kinds 0: off */

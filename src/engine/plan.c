@@ -289,15 +289,13 @@ static bool has_float_matrices(const model_view *view) {
     uint64_t floats = 0, all = 0;
     for (uint32_t i = 0; i < view->layers; i++) {
         const layer_view *layer = &view->layer[i];
-        const weight_view *weights[] = {&layer->query.weight,  &layer->key.weight,
-                                        &layer->value.weight,  &layer->output.weight,
-                                        &layer->gate.weight,   &layer->up.weight,
-                                        &layer->down.weight};
+        const weight_view *weights[] = {
+            &layer->query.weight, &layer->key.weight, &layer->value.weight, &layer->output.weight,
+            &layer->gate.weight,  &layer->up.weight,  &layer->down.weight};
         for (size_t j = 0; j < sizeof(weights) / sizeof(weights[0]); j++) {
             uint64_t bytes = 0;
-            if (weights[j]->data == NULL ||
-                !weight_bytes(weights[j]->type, weights[j]->layout, weights[j]->rows, weights[j]->k,
-                              &bytes))
+            if (weights[j]->data == NULL || !weight_bytes(weights[j]->type, weights[j]->layout,
+                                                          weights[j]->rows, weights[j]->k, &bytes))
                 continue;
             all += bytes;
             floats += weights[j]->type == QUANT_F16 || weights[j]->type == QUANT_BF16 ? bytes : 0;

@@ -163,10 +163,11 @@ static avo_status refuse_bits(const session_header *header, const session_header
     memcpy(bits, header->arithmetic, sizeof(header->arithmetic));
     arithmetic_text(bits, theirs, sizeof(theirs));
     arithmetic_text(own->arithmetic, ours, sizeof(ours));
-    return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "%s: computed with %s, this engine uses %s; open it on a device that computes "
-                       "as the file was computed (--device, --arithmetic)",
-                       path, theirs, ours);
+    return status_fail(
+        error, AVO_ERROR_ARGUMENT,
+        "%s: computed with %s, this engine uses %s; open it on a device that computes "
+        "as the file was computed (--device, --arithmetic)",
+        path, theirs, ours);
 }
 
 static avo_status check_origin(const session_header *header, const session_header *own,

@@ -18,6 +18,7 @@ static const known_shape shapes[] = {
     {"tiny", 2, 64, 96, 4, 2, 16, 100, 256, false, 10000},
     {"odd", 2, 288, 1100, 6, 2, 48, 500, 1024, false, 10000},   /* multiples of nothing */
     {"heads", 2, 512, 768, 8, 2, 128, 500, 1024, false, 10000}, /* large ones */
+    {"long", 2, 128, 160, 4, 2, 64, 100, 1024, false, 10000}, /* heads as large models have them */
     {"ladder", 4, 2048, 5632, 32, 4, 64, 8192, 8192, true, 10000},
     {"short", 2, 576, 1536, 9, 3, 64, 8192, 1024, true, 10000}, /* two layers of the next one */
     {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, true, 100000},
@@ -27,7 +28,7 @@ static const known_shape shapes[] = {
 };
 
 const char *pack_shapes_text(void) {
-    return "tiny, odd, heads, ladder, short, smollm2-135m, tinyllama-1.1b, llama-3.2-1b, "
+    return "tiny, odd, heads, long, ladder, short, smollm2-135m, tinyllama-1.1b, llama-3.2-1b, "
            "llama-3.1-8b";
 }
 

@@ -139,7 +139,8 @@ static void bits_do_not_depend_on_batches(void **state) {
     const char *const devices[] = {card()};
     for (size_t i = 0; i < 6; i++) {
         pack_type type = i % 2 == 0 ? PACK_F16 : PACK_BF16;
-        check_model(packed(names[i], type), devices, 1, rows, 6, 44, type == PACK_F16 ? 4e-3 : 4e-2);
+        check_model(packed(names[i], type), devices, 1, rows, 6, 44,
+                    type == PACK_F16 ? 4e-3 : 4e-2);
     }
 }
 
@@ -153,6 +154,15 @@ static void bits_do_not_depend_on_launches(void **state) {
     bool is_real = strcmp(card(), "cuda-emulated") != 0;
     check_model(packed("odd", PACK_F16), is_real ? real : emulated, is_real ? 3 : 4, rows, 2, 19,
                 4e-3);
+}
+
+/* Heads of 64: attention on tensor cores, of more than one span of 256 positions, in single rows
+ * and in tiles. */
+static void bits_of_attention_do_not_depend_on_batches(void **state) {
+    (void)state;
+    static const uint32_t rows[] = {1, 3, 17, 150};
+    const char *const devices[] = {card()};
+    check_model(packed("long", PACK_F16), devices, 1, rows, 4, 300, 4e-3);
 }
 
 static void sessions_are_not_mixed(void **state) {
@@ -233,7 +243,8 @@ static void named_models_have_one_result(void **state) {
     static const uint32_t rows[] = {1, 2, 7, 16, 40, 80};
     const char *const devices[] = {card()};
     char *models = strdup(getenv("AVO_TEST_CUDA_MODELS")), *next = NULL;
-    for (char *path = strtok_r(models, " ", &next); path != NULL; path = strtok_r(NULL, " ", &next)) {
+    for (char *path = strtok_r(models, " ", &next); path != NULL;
+         path = strtok_r(NULL, " ", &next)) {
         double distance = check_model(path, devices, 1, rows, 6, 80, 0.02);
         printf("%s: one result in 11 ways, relative error %.2e\n", path, distance);
     }
@@ -246,6 +257,7 @@ int main(void) {
         cmocka_unit_test(sessions_are_not_mixed),
         cmocka_unit_test(bits_do_not_depend_on_batches),
         cmocka_unit_test(bits_do_not_depend_on_launches),
+        cmocka_unit_test(bits_of_attention_do_not_depend_on_batches),
     };
     const struct CMUnitTest named[] = {cmocka_unit_test(named_models_have_one_result)};
     if (getenv("AVO_TEST_CUDA_MODELS") != NULL)

@@ -311,7 +311,8 @@ def model_options(flags) -> Dict[str, Any]:
 def engine_options(flags) -> Dict[str, Any]:
     """But for the context and the pool."""
     return dict(threads=flags.threads, kv_type=flags.kv_type, device=flags.device,
-                arithmetic=flags.arithmetic, huge_pages=flags.huge_pages, numa=flags.numa, pin=flags.pin, lock=flags.lock,
+                arithmetic=flags.arithmetic, huge_pages=flags.huge_pages, numa=flags.numa,
+                pin=flags.pin, lock=flags.lock,
                 adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx,
                 speculate=flags.speculate, draft_tokens=flags.draft_tokens,
                 draft_controller=flags.draft_controller)

@@ -29,6 +29,7 @@ typedef struct cuda_tuning {
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
     uint32_t wide;   /* rows from which they run on warpgroups, where the card has them; 0: never */
     uint32_t tiles;  /* attention of many rows reads each page once for all rows of a tile */
+    uint32_t make;   /* fast arithmetic: norms of few rows in the product's kernel */
     uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 

@@ -9,7 +9,8 @@
 #include <assert.h>
 
 #define SHARED_HALF (112 * 1024) /* of a block, so that the next kernel's fits beside it */
-#define RING_PIECES 24           /* of a warp, at most */
+#define RING_PIECES 24           /* at most */
+#define RING_HEAD   4096         /* barriers of so many */
 
 /* ---- Which matrices, and where they lie ---- */
 
@@ -56,43 +57,60 @@ static uint32_t few_shape(const cuda_step *step, fast_call *call) {
         call->panels < limits->multiprocessors ? call->panels : limits->multiprocessors;
     uint32_t panels = (call->panels + blocks - 1) / blocks;
     uint64_t x = (uint64_t)call->slabs * FAST_SLAB * 2 * call->rows;
-    call->workers = panels < FAST_WARPS ? panels : FAST_WARPS;
-    uint64_t least = 4096 + x + call->workers * 2 * FAST_PIECE_BYTES;
+    call->workers = panels < FAST_RINGS ? panels : FAST_RINGS;
+    uint64_t piece = (uint64_t)call->workers * FAST_PIECE * FAST_SLAB_BYTES;
+    uint64_t least = RING_HEAD + x + 3 * piece;
     if (least > limits->shared)
         return 0;
-    uint64_t room =
-        least + call->workers * 2 * FAST_PIECE_BYTES < SHARED_HALF && SHARED_HALF < limits->shared
-            ? SHARED_HALF
-            : limits->shared;
-    uint64_t depth = (room - x - 4096) / (call->workers * FAST_PIECE_BYTES);
+    uint64_t room = least + 3 * piece < SHARED_HALF && SHARED_HALF < limits->shared
+                        ? SHARED_HALF
+                        : limits->shared;
+    uint64_t depth = (room - x - RING_HEAD) / piece;
     call->depth = depth < RING_PIECES ? (uint32_t)depth : RING_PIECES;
-    return (uint32_t)((FAST_WARPS * call->depth + 16) / 16 * 128 + (x + 127) / 128 * 128 +
-                      (uint64_t)call->workers * call->depth * FAST_PIECE_BYTES);
+    return (uint32_t)(fast_few_rings(call) + call->depth * piece);
 }
 
-static uint32_t tile_rows(uint32_t rows) {
-    return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
+/* Of a tile: as many as there are, or what leaves the fewest multiprocessors without work; the time
+ * of a tile grows with its rows and 32 more. */
+static uint32_t tile_rows(const cuda_step *step, const fast_call *call) {
+    uint32_t best = 64, least = UINT32_MAX;
+    if (call->rows <= 64)
+        return 64;
+    for (uint32_t rows = 64; rows <= 256; rows *= 2) {
+        uint32_t blocks = step->port->limits.multiprocessors;
+        uint32_t time = (fast_tiles(call, rows) + blocks - 1) / blocks * (rows + 32);
+        if (time <= least) {
+            least = time;
+            best = rows;
+        }
+    }
+    return best;
 }
 
 static cuda_kernel tile_kernel(uint32_t rows) {
-    return rows == 16    ? CUDA_KERNEL_fast_tile16
-           : rows == 32  ? CUDA_KERNEL_fast_tile32
-           : rows == 64  ? CUDA_KERNEL_fast_tile64
+    return rows == 64    ? CUDA_KERNEL_fast_tile64
            : rows == 128 ? CUDA_KERNEL_fast_tile128
                          : CUDA_KERNEL_fast_tile256;
 }
 
 static void launch_few(cuda_step *step, const fast_call *call, uint32_t shared) {
     uint32_t most = step->port->limits.multiprocessors;
-    cuda_launch launch = {
-        CUDA_KERNEL_fast_few, call->panels < most ? call->panels : most, 1, 1, FAST_THREADS, shared,
-        CUDA_BEHIND};
+    cuda_launch launch = {call->rows <= 8 ? CUDA_KERNEL_fast_few : CUDA_KERNEL_fast_few16,
+                          call->panels < most ? call->panels : most,
+                          1,
+                          1,
+                          FAST_THREADS,
+                          shared,
+                          CUDA_BEHIND};
     step_launch(step, &launch, call);
 }
 
 static void launch_tiles(cuda_step *step, fast_call *call) {
     const cuda_limits *limits = &step->port->limits;
-    uint32_t rows = tile_rows(call->rows), tiles = fast_tiles(call, rows);
+    uint32_t rows = tile_rows(step, call), tiles = fast_tiles(call, rows);
+    call->shares = call->rows <= rows;
+    if (call->shares)
+        tiles = call->panels;
     uint32_t stage = FAST_TILE_PANELS * FAST_SLAB_BYTES + rows * FAST_SLAB * 2;
     uint32_t depth = (limits->shared - FAST_TILE_HEAD) / stage;
     call->depth = depth < FAST_TILE_STAGES ? depth : FAST_TILE_STAGES;
@@ -140,31 +158,42 @@ static fast_call call_of(const cuda_step *step, const cuda_site *site, const cud
     return call;
 }
 
-static void prepare(cuda_step *step, const cuda_site *site, const fast_call *product,
-                    uint32_t first, uint8_t *out, bool many) {
+static fast_prepare_call prepared(cuda_step *step, const cuda_site *site, const fast_call *product,
+                                  uint32_t first, uint8_t *out, bool many) {
     static const norm_view none = {.kind = NORM_NONE};
     step_table_reserve(step, step->batch->runs > 0 ? site->rows * sizeof(row_norms) : 0);
-    fast_prepare_call call = {
-        .x = site->index == NULL ? site->x + (size_t)first * site->k : site->x,
-        .gate = site->gate == NULL || site->index != NULL ? site->gate
-                                                          : site->gate + (size_t)first * site->k,
-        .index = site->index == NULL ? NULL : site->index + first,
-        .stride = site->k,
-        .k = site->k,
-        .slabs = product->slabs,
-        .rows = product->rows,
-        .brain = product->brain,
-        .many = many,
-        .activated = site->activated,
-        .activation = (uint32_t)site->activation,
-        .norm = step_norm(step, site->norm == NULL ? &none : site->norm, site->place, site->layer,
-                          site->rows, site->head),
-        .out = out};
+    bool listed = site->index != NULL;
+    size_t skipped = listed ? 0 : (size_t)first * site->k;
+    fast_prepare_call call = {.x = site->x + skipped,
+                              .gate = site->gate == NULL ? NULL : site->gate + skipped,
+                              .index = listed ? site->index + first : NULL,
+                              .stride = site->k,
+                              .k = site->k,
+                              .slabs = product->slabs,
+                              .rows = product->rows,
+                              .brain = product->brain,
+                              .many = many,
+                              .activated = site->activated,
+                              .activation = (uint32_t)site->activation,
+                              .norm = step_norm(step, site->norm == NULL ? &none : site->norm,
+                                                site->place, site->layer, site->rows, site->head),
+                              .out = out};
     if (call.norm.rows != NULL)
         call.norm.rows += first;
+    return call;
+}
+
+static void prepare(cuda_step *step, const fast_prepare_call *call) {
     cuda_launch launch = {
-        CUDA_KERNEL_fast_prepare, product->rows, 1, 1, FAST_THREADS, 256, CUDA_BEHIND};
-    step_launch(step, &launch, &call);
+        CUDA_KERNEL_fast_prepare, call->rows, 1, 1, FAST_THREADS, 256, CUDA_BEHIND};
+    step_launch(step, &launch, call);
+}
+
+/* The product's kernel can do it itself. */
+static bool makes(const cuda_step *step, const fast_prepare_call *call) {
+    return step->tuning->make > 0 && step->port->limits.early && call->rows <= FAST_MAKES &&
+           !call->many && !call->activated && call->norm.rows == NULL && call->k % 2 == 0 &&
+           call->k <= FAST_MAKES_K;
 }
 
 static void shift(fast_output *to, uint32_t rows) {
@@ -191,7 +220,8 @@ static void multiply_parts(cuda_step *step, const cuda_site *site, const fast_ca
         shift(&own.gate, first);
         own.x = step->scratch->fast_x;
         shared = few_shape(step, &own);
-        prepare(step, site, &own, first, step->scratch->fast_x, false);
+        fast_prepare_call call = prepared(step, site, &own, first, step->scratch->fast_x, false);
+        prepare(step, &call);
         launch_few(step, &own, shared);
     }
 }
@@ -220,8 +250,11 @@ void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *p
     call.groups = (call.rows + 7) / 8;
     call.x = site->half;
     if (call.x == NULL) {
-        prepare(step, site, &call, 0, step->scratch->fast_x, many);
-        call.x = step->scratch->fast_x;
+        call.make = prepared(step, site, &call, 0, step->scratch->fast_x, many);
+        if (!makes(step, &call.make)) {
+            prepare(step, &call.make);
+            call.x = step->scratch->fast_x;
+        }
     }
     if (site->next != NULL) {
         call.one[0].to.out = NULL;
@@ -234,6 +267,16 @@ void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *p
         launch_few(step, &call, few_shape(step, &call));
 }
 
+void fast_feed(cuda_step *step, cuda_site *site, const weight_view *made,
+               const weight_view *weight) {
+    bool many;
+    if (!fast_in_one(step, site->rows, site->k, &many) ||
+        !fast_in_one(step, site->rows, weight->k, &site->next_many) || !fast_matrices(&weight, 1) ||
+        weight->k % FAST_SLAB != 0)
+        return;
+    site->next = step->scratch->fast_next;
+}
+
 /* ---- Attention ---- */
 
 bool fast_attends(const cuda_step *step, const layer_view *layer) {
@@ -244,20 +287,34 @@ bool fast_attends(const cuda_step *step, const layer_view *layer) {
            FAST_DECODE_SHARED(size) <= step->port->limits.shared;
 }
 
-uint32_t fast_attend_rows(const model_view *model) {
-    uint32_t group = 1;
-    for (uint32_t i = 0; i < model->layers; i++) {
-        const layer_view *layer = &model->layer[i];
+uint32_t fast_tile_rows(const cuda_step *step, uint32_t *tile) {
+    const batch_view *batch = step->batch;
+    uint32_t group = 1, tiles = 0;
+    for (uint32_t i = 0; i < step->model->layers; i++) {
+        const layer_view *layer = &step->model->layer[i];
         uint32_t own = layer->heads / layer->kv_heads;
         group = own > group ? own : group;
     }
-    return group < FAST_ATTEND_PAIRS ? FAST_ATTEND_PAIRS / group : 1;
+    uint32_t most = group < FAST_ATTEND_PAIRS ? FAST_ATTEND_PAIRS / group : 1;
+    for (uint32_t s = 0; s < batch->segments; s++)
+        for (uint32_t i = 0; i < batch->segment[s].rows; i += most, tiles++) {
+            uint32_t left = batch->segment[s].rows - i;
+            tile[2 * tiles] = batch->segment[s].first + i;
+            tile[2 * tiles + 1] = left < most ? left : most;
+        }
+    return tiles;
 }
 
 void fast_attention(cuda_step *step, const layer_view *layer, const position_call *position,
-                    const attend_rows_call *attend, uint8_t *next, bool next_many) {
+                    const attend_rows_call *attend) {
     uint32_t rows = step->batch->rows, size = layer->head_size;
     uint32_t vectors = layer->heads + 2 * layer->kv_heads;
+    const cuda_product output = {.linear = &layer->output};
+    bool many;
+    step->half = step->batch->runs == 0 && fast_computes(step, &output, 1) &&
+                 layer->output.weight.k % FAST_SLAB == 0 &&
+                 fast_in_one(step, rows, layer->output.weight.k, &many);
+    bool few = step->alone || rows <= FAST_ROWS, fused = step->alone && step->tuning->make > 0;
     cuda_launch put = {CUDA_KERNEL_fast_position,
                        (vectors + FAST_WARPS - 1) / FAST_WARPS,
                        rows,
@@ -265,14 +322,15 @@ void fast_attention(cuda_step *step, const layer_view *layer, const position_cal
                        FAST_THREADS,
                        FAST_WARPS * CALL_HEAD_MAX * 4,
                        CUDA_BEHIND};
-    step_launch(step, &put, position);
+    if (!fused)
+        step_launch(step, &put, position);
     const uint8_t *memory = step->stream->memory;
     fast_attend_call call = {
         .kv = attend->kv,
         .query = position->query_out,
         .out = attend->out,
-        .next = next,
-        .next_many = next_many,
+        .next = step->half ? step->scratch->fast_x : NULL,
+        .next_many = step->half && many,
         .next_brain = layer->output.weight.type == QUANT_BF16,
         .rows = rows,
         .heads = layer->heads,
@@ -283,10 +341,12 @@ void fast_attention(cuda_step *step, const layer_view *layer, const position_cal
         .arrived = step->scratch->arrived,
         .splits = 1,
         .tiles = step->tiles,
-        .tile = (const uint32_t *)(const void *)(memory + step->stream->input.tile)};
+        .tile = (const uint32_t *)(const void *)(memory + step->stream->input.tile),
+        .positions = fused,
+        .position = *position};
     cuda_launch launch = {CUDA_KERNEL_fast_attend, layer->kv_heads,          step->tiles, 1,
                           FAST_ATTEND_THREADS,     FAST_ATTEND_SHARED(size), CUDA_BEHIND};
-    if (step->alone || rows <= FAST_ROWS) {
+    if (few) {
         if (rows <= FEW_ROWS && rows * layer->kv_heads < step->port->limits.multiprocessors)
             call.splits = step->splits;
         launch.kernel = CUDA_KERNEL_fast_decode;

@@ -353,13 +353,8 @@ static void attention(cuda_step *step, uint32_t number) {
                              .softcap = layer->attention_softcap};
     step->half = false;
     if (fast_attends(step, layer)) {
-        const cuda_product output = {.linear = &layer->output};
         position_call position = position_of(step, number);
-        bool many, half = step->batch->runs == 0 && fast_computes(step, &output, 1) &&
-                          layer->output.weight.k % FAST_SLAB == 0 &&
-                          fast_in_one(step, step->batch->rows, layer->output.weight.k, &many);
-        fast_attention(step, layer, &position, &call, half ? scratch->fast_x : NULL, half && many);
-        step->half = half;
+        fast_attention(step, layer, &position, &call);
         return;
     }
     if (decode(step, number, &call))
@@ -425,18 +420,6 @@ static void attention_output(cuda_step *step, uint32_t number) {
     join(step, &site, &with);
 }
 
-/* Where down is a product of the fast arithmetic, too, its input is made by up and gate. */
-static void fast_chain_down(cuda_step *step, cuda_site *site, const layer_view *layer) {
-    const weight_view *down = &layer->down.weight;
-    const cuda_product product = {.linear = &layer->down};
-    bool many, in_one = fast_in_one(step, site->rows, site->k, &many);
-    if (!in_one || !fast_in_one(step, site->rows, down->k, &site->next_many) ||
-        !fast_computes(step, &product, 1) || down->type != layer->up.weight.type ||
-        down->k % FAST_SLAB != 0)
-        return;
-    site->next = step->scratch->fast_next;
-}
-
 static void feed_forward(cuda_step *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     cuda_scratch *scratch = step->scratch;
@@ -461,7 +444,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
         site.joined = paired;
         site.joined_activation = layer->activation;
         if (paired)
-            fast_chain_down(step, &site, layer);
+            fast_feed(step, &site, &layer->up.weight, &layer->down.weight);
     }
     if (!paired || fast)
         multiply_site(step, &site, products, gated ? 2 : 1);
@@ -635,18 +618,6 @@ static bool write_pages(cuda_step *step, uint32_t *pages, size_t most, uint32_t 
     return true;
 }
 
-/* Rows of one session that the fast arithmetic's attention takes together. */
-static void fast_tiles_write(cuda_step *step, uint32_t *tile) {
-    const batch_view *batch = step->batch;
-    uint32_t most = fast_attend_rows(step->model);
-    for (uint32_t s = 0; s < batch->segments; s++)
-        for (uint32_t i = 0; i < batch->segment[s].rows; i += most) {
-            uint32_t left = batch->segment[s].rows - i;
-            tile[2 * step->tiles] = batch->segment[s].first + i;
-            tile[2 * step->tiles++ + 1] = left < most ? left : most;
-        }
-}
-
 static bool send_batch(cuda_step *step, device_work work) {
     const batch_view *batch = step->batch;
     cuda_stream *stream = step->stream;
@@ -670,7 +641,7 @@ static bool send_batch(cuda_step *step, device_work work) {
     send(step, input->pages, pages * sizeof(uint32_t));
     step->fast_tiles = step->fast && fast_attends(step, &step->model->layer[0]);
     if (step->fast_tiles)
-        fast_tiles_write(step, (uint32_t *)(void *)(host + input->tile));
+        step->tiles = fast_tile_rows(step, (uint32_t *)(void *)(host + input->tile));
     else
         step->tiles = tiles_write(step, (uint32_t *)(void *)(host + input->tile));
     send(step, input->tile, step->tiles * 2 * sizeof(uint32_t));

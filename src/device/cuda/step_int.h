@@ -119,14 +119,19 @@ bool fast_in_one(const cuda_step *step, uint32_t rows, uint32_t k, bool *many);
 void fast_multiply(cuda_step *step, const cuda_site *site, const cuda_product *products,
                    float *const *base, const bool *add, size_t count);
 
+/* Where `weight` reads what `made` gives, and is a product of the same kind: outputs become its
+ * input (site->next). */
+void fast_feed(cuda_step *step, cuda_site *site, const weight_view *made,
+               const weight_view *weight);
 /* Whether attention of the layer is the fast arithmetic's. */
 bool fast_attends(const cuda_step *step, const layer_view *layer);
-/* Rows that a block of its attention of many rows takes, at most. */
-uint32_t fast_attend_rows(const model_view *model);
-/* Behind queries, keys and values: `position` and `attend` as the exact kernels have them. What it
- * gives is the output's input already where `next` is not NULL. */
+/* The batch's rows as blocks of its attention take them: first row and rows of each; their number.
+ */
+uint32_t fast_tile_rows(const cuda_step *step, uint32_t *tile);
+/* Behind queries, keys and values: `position` and `attend` as the exact kernels have them.
+ * step->half says whether its result is the output's input already. */
 void fast_attention(cuda_step *step, const layer_view *layer, const position_call *position,
-                    const attend_rows_call *attend, uint8_t *next, bool next_many);
+                    const attend_rows_call *attend);
 
 /* ---- Adapters ---- */
 

@@ -15,7 +15,8 @@ cuda_tuning cuda_tuning_usual(void) {
                          .lines = 640,
                          .tile = 9,
                          .wide = 9,
-                         .tiles = 1};
+                         .tiles = 1,
+                         .make = 1};
 }
 
 bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
@@ -27,7 +28,8 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
                    {"depth=", &tuning->depth, FEW_DEPTH}, {"tile=", &tuning->tile, 65535},
                    {"wide=", &tuning->wide, 65535},       {"tiles=", &tuning->tiles, 1},
-                   {"lines=", &tuning->lines, 1024},      {"attend=", &tuning->attend, 1}};
+                   {"lines=", &tuning->lines, 1024},      {"make=", &tuning->make, 1},
+                   {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length <= name || strncmp(text, numbers[i].name, name) != 0)

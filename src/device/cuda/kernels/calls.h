@@ -42,9 +42,8 @@
     X(fast_position, position_call, 256, 1, true)                                                  \
     X(fast_decode, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
     X(fast_attend, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
-    X(fast_few, fast_call, FAST_THREADS, 1, true)                                                  \
-    X(fast_tile16, fast_call, FAST_TILE_THREADS, 1, true)                                          \
-    X(fast_tile32, fast_call, FAST_TILE_THREADS, 1, true)                                          \
+    X(fast_few, fast_call, FAST_THREADS, 2, true)                                                  \
+    X(fast_few16, fast_call, FAST_THREADS, 1, true)                                                \
     X(fast_tile64, fast_call, FAST_TILE_THREADS, 1, true)                                          \
     X(fast_tile128, fast_call, FAST_TILE_THREADS, 1, true)                                         \
     X(fast_tile256, fast_call, FAST_TILE_THREADS, 1, true)                                         \
@@ -313,9 +312,10 @@ typedef struct decode_call {
  * positions that have blocks of their own; `tile` of fast_attend: [tiles][first row, rows]. */
 #define FAST_ATTEND_THREADS 128
 #define FAST_ATTEND_PAIRS   64 /* of row and head, of a block */
-/* Bytes of shared memory: keys and values of four blocks, states and a total of 16 heads; keys and
- * values of two blocks, and totals of 64. */
-#define FAST_DECODE_SHARED(size) (1024 * (size) + 11 * 64 + 64 * (size))
+/* Bytes of shared memory: keys and values of four blocks, states and a total of 16 heads, and as
+ * many queries, with a key and a value; keys and values of two blocks, and totals of 64. */
+#define FAST_DECODE_SHARED(size)                                                                   \
+    (1024 * (size) + 11 * 64 + 64 * (size) + (18 * 4 + 16 * 2) * (size))
 #define FAST_ATTEND_SHARED(size) (512 * (size) + 256 * (size))
 typedef struct fast_attend_call {
     kv_call kv;
@@ -329,6 +329,9 @@ typedef struct fast_attend_call {
     uint32_t *arrived; /* the same */
     uint32_t splits, tiles;
     const uint32_t *tile;
+    /* fast_decode does what fast_position does, of rows that are alone in their sessions. */
+    uint32_t positions;
+    position_call position;
 } fast_attend_call;
 
 /* ---- The head ---- */
