@@ -26,10 +26,10 @@ typedef struct heads_case {
 } heads_case;
 
 static const heads_case cases[] = {
-    {"medusa", "f32-medusa", {HEADS_MEDUSA, 4, 61, 0, 0.7}, 0, 0.0},
-    {"medusa-hard", "f32-medusa", {HEADS_MEDUSA, 4, 61, 0, 0.0}, 0, 0.0},
-    {"eagle", "f32-eagle", {HEADS_EAGLE, 3, 61, 8, 0.7}, 3, 0.5},
-    {"eagle-hard", "f32-eagle", {HEADS_EAGLE, 2, 61, 0, 0.0}, 0, 0.0},
+    {"medusa", "f32-medusa", {HEADS_MEDUSA, 4, 61, 0, 0.7, 0}, 0, 0.0},
+    {"medusa-hard", "f32-medusa", {HEADS_MEDUSA, 4, 61, 0, 0.0, 0}, 0, 0.0},
+    {"eagle", "f32-eagle", {HEADS_EAGLE, 3, 61, 8, 0.7, 0}, 3, 0.5},
+    {"eagle-hard", "f32-eagle", {HEADS_EAGLE, 2, 61, 0, 0.0, 0}, 0, 0.0},
     {"layers", "f32-layers", {HEADS_LAYERS, 3, 61, 0, 0.7, 2}, 0, 0.0},
     {"layers-hard", "f32-layers", {HEADS_LAYERS, 3, 61, 8, 0.0, 2}, 3, 0.0},
 };
