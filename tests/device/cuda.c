@@ -33,8 +33,8 @@ static avo_engine *open_engine(avo_model *model, const model_case *given, const 
     avo_error error = {0};
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
-    options.threads = strcmp(device, "cpu") == 0 ? 2 : 0;
     options.arithmetic = "exact";
+    options.threads = strcmp(device, "cpu") == 0 ? 2 : 0;
     options.kv_type = given->kv;
     options.context_max = options.rope_context = context;
     options.sessions_max = 2;
@@ -342,6 +342,7 @@ static float *compute_states(avo_model *model, const char *device, uint32_t laye
     uint32_t taps[16];
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
+    options.arithmetic = "exact";
     options.context_max = 32;
     options.taps = taps;
     options.tap_count = layers + 1;
@@ -460,6 +461,7 @@ static void adapters_have_the_bits_of_the_processor(void **state) {
 static avo_status answer(avo_model *model, const char *device, avo_error *error) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
+    options.arithmetic = "exact";
     options.context_max = 64;
     options.sessions_max = 1;
     avo_engine *engine;
