@@ -452,6 +452,7 @@ static void adapters_have_the_bits_of_the_processor(void **state) {
 static avo_status answer(avo_model *model, const char *device, avo_error *error) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.device = device;
+    options.arithmetic = "exact";
     options.context_max = 64;
     options.sessions_max = 1;
     avo_engine *engine;

@@ -243,7 +243,7 @@ static void lies_are_refused(void **state) {
         {FIELD(file_bytes), i.size + 1, 8, AVO_ERROR_FORMAT, "truncated"},
         {FIELD(model_digest), 77, 8, AVO_ERROR_ARGUMENT, "another model"},
         {FIELD(kv_type), 'x', 1, AVO_ERROR_ARGUMENT, "K and V have type x16"},
-        {FIELD(arithmetic), 'x', 1, AVO_ERROR_ARGUMENT, "arithmetic \"x"},
+        {FIELD(arithmetic), 'x', 1, AVO_ERROR_ARGUMENT, "computed with x"},
         {FIELD(rope_context), 9, 4, AVO_ERROR_ARGUMENT, "rope_context 9"},
         {FIELD(page_tokens), 16, 4, AVO_ERROR_ARGUMENT, "KV pages have 16 tokens and"},
         {FIELD(page_bytes), UINT64_MAX, 8, AVO_ERROR_ARGUMENT, "KV pages have 32 tokens and"},

@@ -63,7 +63,7 @@ def _adapter(text: str) -> Tuple[str, str, float]:
     return name, path, 1.0
 
 
-_DEVICES = ("auto", "cpu", "ref", "avx2", "avx512", "amx", "neon", "cuda")
+_DEVICES = ("auto", "cpu", "ref", "avx2", "avx512", "amx", "neon", "cuda", "mpi")
 _OTHERS = ("avx2", "avx512", "amx") if platform.machine() == "aarch64" else ("neon",)
 _OWN_DEVICES = "|".join(name for name in _DEVICES if name not in _OTHERS)
 

@@ -220,8 +220,8 @@ static void multiply_parts(cuda_step *step, const cuda_site *site, const fast_ca
         shift(&own.gate, first);
         own.x = step->scratch->fast_x;
         shared = few_shape(step, &own);
-        fast_prepare_call call = prepared(step, site, &own, first, step->scratch->fast_x, false);
-        prepare(step, &call);
+        own.make = prepared(step, site, &own, first, step->scratch->fast_x, false);
+        prepare(step, &own.make);
         launch_few(step, &own, shared);
     }
 }
@@ -272,7 +272,7 @@ void fast_feed(cuda_step *step, cuda_site *site, const weight_view *made,
     bool many;
     if (!fast_in_one(step, site->rows, site->k, &many) ||
         !fast_in_one(step, site->rows, weight->k, &site->next_many) || !fast_matrices(&weight, 1) ||
-        weight->k % FAST_SLAB != 0)
+        weight->type != made->type || weight->k % FAST_SLAB != 0)
         return;
     site->next = step->scratch->fast_next;
 }

@@ -335,10 +335,9 @@ EXACT_INLINE void fast_steps(const fast_call *call, uint32_t from, const uint8_t
 }
 
 /* Lines 2j and 2j + 1 of a panel are in lanes 4 apart: one of them stores the first eight lines'
- * two, the other one those of the second eight. Not in line: it is long, and rarely run. */
-static __device__ __noinline__ void fast_few_store(const fast_call *call, uint32_t panel,
-                                                   uint32_t row0, uint32_t lane, float d0, float d1,
-                                                   float d2, float d3) {
+ * two, the other one those of the second eight. */
+EXACT_INLINE void fast_few_store(const fast_call *call, uint32_t panel, uint32_t row0,
+                                 uint32_t lane, float d0, float d1, float d2, float d3) {
     uint32_t inside = panel, matrix = fast_matrix_of(call, &inside), odd = lane / 4 % 2;
     uint32_t line = lane / 4 - odd + 8 * odd, row = row0 + lane % 4 * 2;
     /* what the other lane stores goes there */

@@ -2,6 +2,8 @@
 #ifndef AVO_DEVICE_CUDA_KERNELS_FAST_CALLS_H
 #define AVO_DEVICE_CUDA_KERNELS_FAST_CALLS_H
 
+#include "device/cuda/kernels/calls.h" /* which includes this behind its norms */
+
 /* Weights: 16 outputs are a panel, 64 k of it a slab of 2 KB, slabs in the order of k. In a slab
  * [half of the outputs][k / 8][output % 8][k % 8], 16-bit numbers: each 8 × 8 of them lie together,
  * as tensor cores read them. Zeros behind the last output and the last k. Paired matrices, up and
