@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define TABLE_ALIGNMENT 64
+#define PREPARE_ONCE    64 /* rows from which a block adds a norm up for all of its row */
 
 _Static_assert(CALL_FLOAT == PRODUCT_FLOAT && CALL_A8 == PRODUCT_A8 && CALL_A16 == PRODUCT_A16 &&
                    CALL_A8R == PRODUCT_A8R,
@@ -89,9 +90,10 @@ form_call step_form(const activation_view *view) {
 void step_prepare(cuda_step *step, const prepare_call *given, uint32_t rows) {
     prepare_call own = *given, *call = &own;
     own.staged = own.norm.kind != CALL_NORM_NONE && own.k <= PREPARE_STAGED;
+    bool once = own.norm.kind != CALL_NORM_NONE && rows >= PREPARE_ONCE;
     cuda_launch launch = {
-        CUDA_KERNEL_prepare, (call->k + PREPARE_K - 1) / PREPARE_K,         rows,       1,
-        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0), CUDA_BEHIND};
+        CUDA_KERNEL_prepare, once ? 1 : (call->k + PREPARE_K - 1) / PREPARE_K, rows,       1,
+        PREPARE_THREADS,     PREPARE_SHARED + (own.staged ? own.k * 4 : 0),    CUDA_BEHIND};
     step_launch(step, &launch, call);
 }
 

@@ -239,20 +239,12 @@ EXACT_INLINE void prepare_copy(const prepare_call *call, const kernel_place *at,
         call->out.x[(uint64_t)at->y * call->out.stride + i] = numbers[at->thread];
 }
 
-EXACT_INLINE void kernel_prepare(const prepare_call *call, kernel_place *at) {
-    uint64_t row = call->index != NULL ? call->index[at->y] : at->y;
-    const float *x = call->x + row * call->stride;
-    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
+/* 256 k of a row: number at->x. */
+EXACT_INLINE void prepare_part(const prepare_call *call, kernel_place *at, const float *x,
+                               const float *gate) {
     float *numbers = at->shared + NORM_SHARED, *other = numbers + PREPARE_K;
     uint32_t *largest = (uint32_t *)(void *)(other + PREPARE_K);
     int32_t *sums = (int32_t *)(void *)(largest + 16);
-    if (call->norm.kind != CALL_NORM_NONE && call->staged) {
-        float *row_copy = at->shared + PREPARE_SHARED / 4;
-        CUDA_EACH(at, copy_row(at, x, call->k, row_copy));
-        NORM_STAGES(at, &call->norm, row_copy, call->k, at->shared);
-    } else if (call->norm.kind != CALL_NORM_NONE) {
-        NORM_STAGES(at, &call->norm, x, call->k, at->shared);
-    }
     CUDA_EACH(at, prepare_load(call, at, x, gate, numbers));
     if (call->out.form == CALL_FLOAT) {
         CUDA_EACH(at, prepare_copy(call, at, numbers));
@@ -273,6 +265,25 @@ EXACT_INLINE void kernel_prepare(const prepare_call *call, kernel_place *at) {
     CUDA_EACH(at, if (at->thread < 16) prepare_quantise(call, at, numbers, largest, sums));
     if (call->out.form == CALL_A8)
         CUDA_EACH(at, if (at->thread < 8) prepare_unit_sum(call, at, sums));
+}
+
+/* Block (part, row): one of a row's parts, or, with fewer blocks, one behind the other, so that the
+ * norm is added up once for all of them. */
+EXACT_INLINE void kernel_prepare(const prepare_call *call, kernel_place *at) {
+    uint64_t row = call->index != NULL ? call->index[at->y] : at->y;
+    const float *x = call->x + row * call->stride;
+    const float *gate = call->gate != NULL ? call->gate + row * call->stride : NULL;
+    uint32_t first = at->x;
+    if (call->norm.kind != CALL_NORM_NONE && call->staged) {
+        float *row_copy = at->shared + PREPARE_SHARED / 4;
+        CUDA_EACH(at, copy_row(at, x, call->k, row_copy));
+        NORM_STAGES(at, &call->norm, row_copy, call->k, at->shared);
+    } else if (call->norm.kind != CALL_NORM_NONE) {
+        NORM_STAGES(at, &call->norm, x, call->k, at->shared);
+    }
+    for (; at->x * PREPARE_K < call->k; at->x += at->blocks)
+        prepare_part(call, at, x, gate);
+    at->x = first;
 }
 
 #endif
