@@ -117,6 +117,21 @@ static uint32_t set_ring(few_call *call, uint32_t panels, uint32_t lines, uint32
     return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
 }
 
+/* The input is made by a kernel of its own. */
+static void make_ready(cuda_step *step, const few_input *input) {
+    ready_call call = {.input = *input, .out = step->scratch->ready};
+    call.input.together = 1;
+    uint32_t k = (input->k + INPUT_K - 1) / INPUT_K * INPUT_K, words = input->rows * NORM_WORDS;
+    words += (input->norm.kind != CALL_NORM_NONE ? k : 0) + (input->direct ? 0 : k);
+    cuda_launch launch = {.kernel = CUDA_KERNEL_ready,
+                          .x = (k / INPUT_K + FEW_WARPS - 1) / FEW_WARPS,
+                          .y = input->rows,
+                          .z = 1,
+                          .threads = FEW_THREADS,
+                          .shared = 4 * words};
+    step_launch(step, &launch, &call);
+}
+
 bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
                   size_t count, const activation_kind *pair) {
     const cuda_tuning *tuning = step->tuning;
@@ -146,12 +161,22 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     if (floats && site->rows > FEW_FLOAT_ROWS)
         return false;
     call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
+    call.warm = tuning->warm;
     call.depth = tuning->depth < 1 ? 1 : tuning->depth;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;
+    few_input given = call.input;
+    bool ready = !floats && site->rows * ((site->k + 255) / 256) > tuning->ready;
+    if (ready) {
+        call.input.ready = step->scratch->ready;
+        call.input.norm.kind = CALL_NORM_NONE;
+        call.input.direct = true;
+    }
     launch.shared = floats ? set_ring(&call, panels, tuning->lines, limits->shared)
                            : set_rounds(&call, panels, type == QUANT_Q4R, limits->shared);
     if (launch.shared > limits->shared)
         return false;
+    if (ready)
+        make_ready(step, &given);
     call.ahead = (uint64_t)tuning->ahead * 1024;
     step_launch(step, &launch, &call);
     return true;

@@ -229,9 +229,12 @@ static cu_result find_kernels(card_port *card) {
     cu_result result = 0;
     for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
         result = card->library.function_get(&card->kernel[i], card->module, names[i]);
-    for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
+    for (int i = 0; i < CUDA_KERNELS && result == 0; i++) {
         result = card->library.function_set(card->kernel[i], CU_SHARED_DYNAMIC,
                                             (int)card->base.limits.shared);
+        if (result == 0) /* of all: a multiprocessor that changes it waits until it is empty */
+            result = card->library.function_set(card->kernel[i], CU_SHARED_SHARE, 100);
+    }
     return result;
 }
 

@@ -12,6 +12,8 @@ cuda_tuning cuda_tuning_usual(void) {
                          .pair = 1,
                          .whole = 8,
                          .depth = 2,
+                         .ready = 32,
+                         .warm = 0,
                          .lines = 640,
                          .tile = 9};
 }
@@ -23,7 +25,8 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
     } numbers[] = {{"rung=", &tuning->rung, 2},           {"graph=", &tuning->graph, 1},
                    {"early=", &tuning->early, 1},         {"ahead=", &tuning->ahead, 4096},
                    {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
-                   {"depth=", &tuning->depth, FEW_DEPTH}, {"tile=", &tuning->tile, 65535},
+                   {"depth=", &tuning->depth, FEW_DEPTH}, {"ready=", &tuning->ready, 65535},
+                   {"warm=", &tuning->warm, 1},           {"tile=", &tuning->tile, 65535},
                    {"lines=", &tuning->lines, 1024},      {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);

@@ -13,6 +13,7 @@
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
+    X(ready, ready_call, FEW_THREADS, 2, true)                                                     \
     X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
@@ -138,8 +139,15 @@ typedef struct few_input {
     uint32_t together; /* rows that are staged at once */
     uint32_t direct;   /* not staged at all: there is no norm */
     uint32_t activated, activation;
-    norm_call norm; /* without rows of adapters */
+    norm_call norm;       /* without rows of adapters */
+    const uint8_t *ready; /* NULL, or all of it in its form, as kernel_ready leaves it */
 } few_input;
+
+/* Input in its form once for all blocks. */
+typedef struct ready_call {
+    few_input input;
+    uint8_t *out;
+} ready_call;
 
 typedef struct few_matrix {
     const uint8_t *data; /* panels */
@@ -173,6 +181,7 @@ typedef struct few_call {
     uint32_t depth;    /* pieces of a warp that are on their way */
     uint32_t whole;    /* a warp has all of a panel's k: no slots but for results */
     uint32_t lines;    /* FLOAT: of a panel that are in the ring together */
+    uint32_t warm;     /* the input is computed once before it is there, to have its code near */
     uint64_t ahead;    /* bytes of weights that each block fetches before its input is there */
 } few_call;
 

@@ -282,18 +282,20 @@ EXACT_INLINE void decode_put_plain(const decode_call *call, const kernel_place *
                                    const decode_desk *desk) {
     const kv_call *kv = &call->position.kv;
     decode_target target = decode_target_of(call, at, desk);
-    uint32_t size = kv->head_size, all = (desk->heads + (target.own ? 2 : 0)) * size;
-    for (uint32_t j = at->thread; j < all; j += at->threads) {
-        uint32_t i = j / size, d = j % size;
-        bool value = i == desk->heads + 1;
-        const float *x = desk->x + i * desk->stride;
+    uint32_t i = at->thread / WARP, size = kv->head_size;
+    const float *x = desk->x + i * desk->stride;
+    bool value = i == desk->heads + 1;
+    if (i < desk->heads) {
+        float *query = (float *)(void *)(desk->query + i * call->attend.query_bytes);
+        for (uint32_t d = at->thread % WARP; d < size; d += WARP)
+            query[d] = decode_turned(call, desk, x, d) * call->position.query_factor;
+        return;
+    }
+    if (i > desk->heads + 1 || !target.own)
+        return;
+    uint64_t begin = value ? kv->value_offset : 0;
+    for (uint32_t d = at->thread % WARP; d < size; d += WARP) {
         float y = value ? x[d] : decode_turned(call, desk, x, d);
-        if (i < desk->heads) {
-            ((float *)(void *)(desk->query + i * call->attend.query_bytes))[d] =
-                y * call->position.query_factor;
-            continue;
-        }
-        uint64_t begin = value ? kv->value_offset : 0;
         uint64_t place = value ? value_place(kv->type, kv->value_stride, d, target.slot)
                                : key_place(kv->type, d, target.slot);
         tile_put(kv->type, target.tile + begin, place, y);
@@ -342,28 +344,42 @@ typedef struct decode_numbers {
     float of[DECODE_HEADS];
 } decode_numbers;
 
-/* Of one position and `heads` queries, a constant as the type may be: a key is read once. */
+/* Of one position and `heads` queries, a constant as the type may be: a key is read once, queries
+ * four numbers at a time. */
 EXACT_INLINE void decode_chains(uint32_t type, uint32_t heads, uint32_t size, const uint8_t *tile,
                                 const uint8_t *query, uint64_t query_bytes, uint32_t slot,
                                 decode_numbers *scores) {
-    const float *q = (const float *)(const void *)query;
-    uint64_t words = query_bytes / 4;
     decode_numbers s;
+    uint32_t whole = size / 4 * 4;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
     for (uint32_t i = 0; i < heads; i++)
         s.of[i] = 0.0f;
 #ifdef __CUDA_ARCH__
-#pragma unroll 8
+#pragma unroll 4
 #endif
-    for (uint32_t d = 0; d < size; d++) {
-        float k = tile_number(type, tile, key_place(type, d, slot));
+    for (uint32_t d = 0; d < whole; d += 4) {
+        float k[4];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
+        for (uint32_t j = 0; j < 4; j++)
+            k[j] = tile_number(type, tile, key_place(type, d + j, slot));
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t i = 0; i < heads; i++) {
+            exact_words q = exact_load_words(query + i * query_bytes + 4 * d);
+            for (uint32_t j = 0; j < 4; j++)
+                s.of[i] = fmaf(k[j], exact_float(q.word[j]), s.of[i]);
+        }
+    }
+    for (uint32_t d = whole; d < size; d++) {
+        float k = tile_number(type, tile, key_place(type, d, slot));
         for (uint32_t i = 0; i < heads; i++)
-            s.of[i] = fmaf(k, q[i * words + d], s.of[i]);
+            s.of[i] =
+                fmaf(k, exact_float(exact_load_word(query + i * query_bytes + 4 * d)), s.of[i]);
     }
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -470,36 +486,50 @@ EXACT_INLINE void decode_scores(const decode_call *call, const kernel_place *at,
 }
 
 /* s becomes p, w beside it. Every thread follows m from page to page by itself; a thread for each
- * page keeps its factor, one keeps m. */
-EXACT_INLINE void decode_weigh(const decode_call *call, const kernel_place *at,
-                               const attend_desk *attend, uint32_t kv_head) {
-    uint32_t from, to;
-    float m = -1e30f;
+ * page keeps its factor, one keeps m. Without branches between heads, so that they overlap. */
+EXACT_INLINE void decode_weights(const decode_call *call, const kernel_place *at,
+                                 const decode_desk *desk) {
+    const attend_desk *first = &desk->attend;
+    const kv_call *kv = &call->attend.kv;
+    uint32_t page = at->thread / CALL_PAGE, slot = at->thread % CALL_PAGE, from, to;
+    uint32_t base = desk->attend.split * CALL_SPLIT;
+    uint32_t low = first->begin > base ? (first->begin - base) / CALL_PAGE : 0;
+    uint32_t high = (first->end - 1 - base) / CALL_PAGE; /* pages that the row sees */
+    bool sees = attend_sees(first, page, &from, &to), leads = slot == 0;
+    float value_scale = 1.0f;
+    if (sees && kv_scaled(kv->type) && slot >= from && slot < to)
+        value_scale = exact_float(exact_load_word(desk->tiles + page * kv->head_bytes +
+                                                  kv->value_offset + kv->value_bytes + 4 * slot));
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-    for (uint32_t i = 0; i < PAGES; i++) {
-        float largest = attend->page_largest[i], before = m;
-        bool higher = attend_sees(attend, i, &from, &to) && largest > m + 8.0f;
-        m = higher ? largest : m;
-        if (at->thread != i * CALL_PAGE)
+    for (uint32_t head = 0; head < DECODE_HEADS; head++) {
+        if (head >= desk->heads)
             continue;
-        attend->page_factor[i] = higher ? exact_exp2(before - largest) : -1.0f; /* no factor */
-        attend->page_top[i] = m;
-    }
-    if (at->thread == 0)
-        attend->state[0] = m;
+        const float *largest = first->page_largest + head * desk->head_words;
+        float *score = first->score + head * desk->head_words + at->thread;
+        float m = -1e30f, before = m, top = m;
+        bool higher = false;
 #ifdef __CUDA_ARCH__
-    __syncwarp();
+#pragma unroll
 #endif
-    attend_weigh(&call->attend, at, attend, kv_head);
-}
-
-EXACT_INLINE void decode_weights(const decode_call *call, const kernel_place *at,
-                                 const decode_desk *desk) {
-    for (uint32_t i = 0; i < desk->heads; i++) {
-        attend_desk own = decode_head(desk, i);
-        decode_weigh(call, at, &own, desk->kv_head);
+        for (uint32_t i = 0; i < PAGES; i++) {
+            bool rises = i >= low && i <= high && largest[i] > m + 8.0f;
+            if (i == page) {
+                higher = rises;
+                before = m;
+            }
+            m = rises ? largest[i] : m;
+            top = i == page ? m : top;
+        }
+        float p = sees ? exact_exp2(*score - top) : 0.0f;
+        first->weight[head * desk->head_words + at->thread] = p * value_scale;
+        *score = p;
+        if (leads) /* a negative factor: nothing is multiplied */
+            first->page_factor[head * desk->head_words + page] =
+                higher ? exact_exp2(before - top) : -1.0f;
+        if (at->thread == 0)
+            first->state[head * desk->head_words] = m;
     }
 }
 
@@ -529,15 +559,34 @@ EXACT_INLINE void decode_sums_of_weights(const kernel_place *at, const decode_de
         attend_sums(&mine, &own);
 }
 
-/* Two heads with pages of f16: a value is read once. */
+/* Two heads with pages of f16: a value is read once, weights four at a time. Those of positions
+ * that the row does not see are left out. */
 EXACT_INLINE void decode_two(const kv_call *kv, const uint8_t *tile, const float *first,
                              const float *second, uint32_t d, uint32_t from, uint32_t to,
                              float *acc) {
     float a = acc[0], b = acc[1];
+    uint32_t i = from;
+    for (; i < to && i % 4 != 0; i++) {
+        float v = tile_number(CALL_KV_F16, tile, value_place(CALL_KV_F16, kv->value_stride, d, i));
+        a = fmaf(v, first[i], a);
+        b = fmaf(v, second[i], b);
+    }
 #ifdef __CUDA_ARCH__
-#pragma unroll 8
+#pragma unroll 4
 #endif
-    for (uint32_t i = from; i < to; i++) {
+    for (; i + 4 <= to; i += 4) {
+        exact_words w = exact_load_words(first + i), u = exact_load_words(second + i);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t j = 0; j < 4; j++) {
+            float v = tile_number(CALL_KV_F16, tile,
+                                  value_place(CALL_KV_F16, kv->value_stride, d, i + j));
+            a = fmaf(v, exact_float(w.word[j]), a);
+            b = fmaf(v, exact_float(u.word[j]), b);
+        }
+    }
+    for (; i < to; i++) {
         float v = tile_number(CALL_KV_F16, tile, value_place(CALL_KV_F16, kv->value_stride, d, i));
         a = fmaf(v, first[i], a);
         b = fmaf(v, second[i], b);
@@ -696,11 +745,11 @@ EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
     decode_desk desk = decode_open(call, at);
     uint32_t size = call->attend.kv.head_size;
     bool scaled = kv_scaled(call->attend.kv.type), turned = false;
-    place_let_next();
     if (at->z < desk.from || at->z > desk.to)
         return;
     CUDA_EACH(at, decode_copy(call, at, &desk); decode_angles_load(call, at, &desk));
     place_wait();
+    place_let_next();
     decode_position(call, at, &desk);
     decode_split(call, at, &desk);
     if (desk.to > desk.from) {

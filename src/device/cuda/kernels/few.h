@@ -563,7 +563,8 @@ EXACT_INLINE void few_outputs(const few_part *part, const kernel_place *at, uint
     uint32_t outputs = panels / each * 16;
     uint32_t first = part->first + few_group(part, round) * call->together;
     for (uint32_t j = at->thread; j < outputs * call->input.rows; j += at->threads) {
-        uint32_t row = j / outputs, panel = j % outputs / 16 * each, lane = j % 16;
+        uint32_t row = call->input.rows == 1 ? 0 : j / outputs;
+        uint32_t panel = (j - row * outputs) / 16 * each, lane = j % 16;
         float f = few_sum(part, round, row, panel, lane, q4r);
         float gate = call->paired ? few_sum(part, round, row, panel + 1, lane, q4r) : 0.0f;
         if (few_chunk(part, round) + 1 == part->chunks)
@@ -637,12 +638,14 @@ EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, bool q4r)
     few_share(&part, at, at->blocks);
     part.chunks = (part.pieces + call->span - 1) / call->span;
     part.rounds = few_groups(&part) * part.chunks;
-    place_let_next();
     CUDA_EACH(at, few_sources(&part, at); input_early(&call->input, at, &part.desk));
     CUDA_WARPS(at, few_start(&part, at, q4r));
     if (call->ahead > 0)
         CUDA_EACH(at, few_ahead(&part, at));
+    if (call->warm)
+        input_make(&call->input, at, &part.desk);
     place_wait();
+    place_let_next(); /* not sooner: its blocks are then one for each multiprocessor */
     input_make(&call->input, at, &part.desk);
     for (uint32_t round = 0; round <= part.rounds; round++)
         CUDA_WARPS(at, few_round(&part, at, round, q4r));

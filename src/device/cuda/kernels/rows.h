@@ -19,13 +19,22 @@ EXACT_INLINE void norm_lane(const float *x, uint32_t width, bool squares, float 
                             float *lanes) {
     float sum = 0.0f;
     uint32_t i = lane;
+    float next[NORM_TOGETHER];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t j = 0; j < NORM_TOGETHER; j++)
+        next[j] = i + 16 * j < width ? x[i + 16 * j] : 0.0f;
     for (; i + 16 * (NORM_TOGETHER - 1) < width; i += 16 * NORM_TOGETHER) {
         float own[NORM_TOGETHER];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-        for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-            own[j] = x[i + 16 * j];
+        for (uint32_t j = 0; j < NORM_TOGETHER; j++) { /* on their way while these are added */
+            uint32_t ahead = i + 16 * (NORM_TOGETHER + j);
+            own[j] = next[j];
+            next[j] = ahead < width ? x[ahead] : 0.0f;
+        }
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
