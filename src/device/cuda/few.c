@@ -160,7 +160,7 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     bool floats = call.input.form == CALL_FLOAT;
     if (floats && site->rows > FEW_FLOAT_ROWS)
         return false;
-    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
+    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !site->activated && !floats;
     call.warm = tuning->warm;
     call.depth = tuning->depth < 1 ? 1 : tuning->depth;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;

@@ -102,6 +102,9 @@ EXACT_INLINE void input_stage(const few_input *input, const kernel_place *at, co
         if (!input->activated)
             input_copy(at, x, input->k, input->stride % 4 == 0, to);
         else
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
             for (uint32_t j = at->thread; j < input->k; j += at->threads)
                 to[j] = input_number(input, x, gate, j);
         for (uint32_t j = input->k + at->thread; j < desk->k; j += at->threads)
@@ -165,13 +168,12 @@ EXACT_INLINE void lane_load(const few_input *input, const kernel_place *at, cons
     }
 }
 
-/* The same from where the row is; zeros behind k. */
+/* The same from where the row is, without an activation; zeros behind k. */
 EXACT_INLINE void lane_fetch(const few_input *input, const kernel_place *at, uint32_t first,
                              uint32_t begin, lane_numbers *numbers) {
     uint32_t row = input->index != NULL ? input->index[first] : first;
     const float *x = input->x + row * input->stride;
-    const float *gate = input->gate != NULL ? input->gate + row * input->stride : NULL;
-    bool aligned = !input->activated && input->stride % 4 == 0;
+    bool aligned = input->stride % 4 == 0;
     EACH_LANE(at, own) {
         uint32_t i = begin + lane * LANE_K;
         if (aligned && i + LANE_K <= input->k) {
@@ -183,9 +185,24 @@ EXACT_INLINE void lane_fetch(const few_input *input, const kernel_place *at, uin
             continue;
         }
         for (uint32_t j = 0; j < LANE_K; j++)
-            numbers[own].y[j] = i + j >= input->k  ? 0.0f
-                                : input->activated ? input_number(input, x, gate, i + j)
-                                                   : load_fresh(x + i + j);
+            numbers[own].y[j] = i + j >= input->k ? 0.0f : load_fresh(x + i + j);
+    }
+}
+
+EXACT_INLINE void lane_exchange(const kernel_place *at, uint32_t mask, const uint32_t *size,
+                                lane_numbers *numbers) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t j = 0; j < LANE_K; j++) {
+        float mine[OWN_LANES], other[OWN_LANES];
+        EACH_LANE(at, own) {
+            mine[own] = numbers[own].y[j];
+        }
+        exchange_floats(mine, mask, other);
+        EACH_LANE(at, own)
+        if (size == NULL || mask * LANE_K < size[own])
+            numbers[own].y[j] = fmaf(mine[own], (lane & mask) == 0 ? 1.0f : -1.0f, other[own]);
     }
 }
 
@@ -212,27 +229,22 @@ EXACT_INLINE void lane_rotate(const kernel_place *at, uint32_t count, lane_numbe
                     y[j + half] = low - high;
                 }
     }
+    if (count == PREPARE_K)
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-    for (uint32_t mask = 1; mask < WARP; mask *= 2)
+        for (uint32_t mask = 1; mask < WARP; mask *= 2)
+            lane_exchange(at, mask, NULL, numbers);
+    else
 #ifdef __CUDA_ARCH__
-#pragma unroll
+#pragma unroll 1
 #endif
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            float mine[OWN_LANES], other[OWN_LANES];
-            EACH_LANE(at, own) {
-                mine[own] = numbers[own].y[j];
-            }
-            exchange_floats(mine, mask, other);
-            EACH_LANE(at, own)
-            if (count == PREPARE_K || mask * LANE_K < size[own])
-                numbers[own].y[j] = fmaf(mine[own], (lane & mask) == 0 ? 1.0f : -1.0f, other[own]);
-        }
+        for (uint32_t mask = 1; mask < WARP; mask *= 2)
+            lane_exchange(at, mask, size, numbers);
     EACH_LANE(at, own) {
-        for (uint32_t j = 0; j < LANE_K; j++)
-            numbers[own].y[j] =
-                lane * LANE_K < count ? numbers[own].y[j] * rotate_factor(size[own]) : 0.0f;
+        float factor = lane * LANE_K < count ? rotate_factor(size[own]) : 0.0f;
+        for (uint32_t j = 0; j < LANE_K; j++) /* behind them they may be anything */
+            numbers[own].y[j] = lane * LANE_K < count ? numbers[own].y[j] * factor : 0.0f;
     }
 }
 
@@ -314,16 +326,22 @@ EXACT_INLINE void lane_finish(const few_input *input, const kernel_place *at, co
     lane_quantise(input, at, desk, row, begin, numbers);
 }
 
-/* Staged rows, 256 k of a row at a time. */
+/* Staged rows, or all that are not staged, 256 k of a row at a time. */
 EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, const few_desk *desk,
                              uint32_t first) {
-    uint32_t blocks = desk->k / INPUT_K, staged = input->rows - first;
-    staged = staged < input->together ? staged : input->together;
-    for (uint32_t u = warp_of(at); u < staged * blocks; u += warps_of(at)) {
-        uint32_t i = u / blocks, begin = u % blocks * INPUT_K;
+    uint32_t blocks = desk->k / INPUT_K, rows = input->rows - first;
+    rows = rows < input->together || input->direct ? rows : input->together;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (uint32_t u = warp_of(at); u < rows * blocks; u += warps_of(at)) {
+        uint32_t i = rows == 1 ? 0 : u / blocks, begin = (u - i * blocks) * INPUT_K;
         lane_numbers numbers[OWN_LANES];
         float *stage = desk->stage + i * desk->k;
-        lane_load(input, at, desk, stage, first + i, begin, numbers);
+        if (input->direct)
+            lane_fetch(input, at, i, begin, numbers);
+        else
+            lane_load(input, at, desk, stage, first + i, begin, numbers);
         if (input->form != CALL_FLOAT) {
             lane_finish(input, at, desk, first + i, begin, numbers);
             continue;
@@ -332,25 +350,6 @@ EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, con
             for (uint32_t j = 0; j < LANE_K; j++)
                 stage[begin + lane * LANE_K + j] = numbers[own].y[j];
         }
-    }
-}
-
-/* Rows that are not staged; the next 256 k come while these are computed. */
-EXACT_INLINE void input_direct(const few_input *input, const kernel_place *at,
-                               const few_desk *desk) {
-    uint32_t blocks = desk->k / INPUT_K, all = input->rows * blocks;
-    lane_numbers numbers[OWN_LANES], next[OWN_LANES];
-    uint32_t u = warp_of(at);
-    if (u < all)
-        lane_fetch(input, at, u / blocks, u % blocks * INPUT_K, next);
-    while (u < all) {
-        uint32_t row = u / blocks, begin = u % blocks * INPUT_K;
-        for (uint32_t i = 0; i < OWN_LANES; i++)
-            numbers[i] = next[i];
-        u += warps_of(at);
-        if (u < all)
-            lane_fetch(input, at, u / blocks, u % blocks * INPUT_K, next);
-        lane_finish(input, at, desk, row, begin, numbers);
     }
 }
 
@@ -376,12 +375,10 @@ EXACT_INLINE void input_make(const few_input *input, kernel_place *at, const few
         CUDA_EACH(at, input_take(input, at, desk));
         return;
     }
-    if (input->direct) {
-        CUDA_WARPS(at, input_direct(input, at, desk));
-        return;
-    }
-    for (uint32_t first = 0; first < input->rows; first += input->together) {
-        CUDA_EACH(at, input_stage(input, at, desk, first));
+    uint32_t together = input->direct ? input->rows : input->together;
+    for (uint32_t first = 0; first < input->rows; first += together) {
+        if (!input->direct)
+            CUDA_EACH(at, input_stage(input, at, desk, first));
         if (input->norm.kind == CALL_NORM_LAYER)
             CUDA_WARPS(at, input_sums(input, at, desk, first, false));
         if (input->norm.kind != CALL_NORM_NONE)

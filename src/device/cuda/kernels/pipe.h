@@ -31,6 +31,7 @@ EXACT_INLINE uint32_t pipe_lay(uint32_t depth, uint32_t warps, float *base, weig
 EXACT_INLINE void pipe_open(const kernel_place *at, const weight_pipe *pipe) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (at->thread % WARP == 0) {
+#pragma unroll 1
         for (uint32_t i = 0; i < pipe->depth; i++) {
             uint64_t *full = pipe->full + warp_of(at) * pipe->depth + i;
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
