@@ -34,8 +34,7 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
     cuda_launch own = *given, *launch = &own;
-    if (own.begin != CUDA_TOGETHER)
-        own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
+    own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
     step->follows = true;
     if (step->result == 0 && launch->x > 0 && launch->y > 0 && launch->z > 0)
         step->result = step->port->operations->launch(step->port, launch, call);
