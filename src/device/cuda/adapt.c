@@ -14,6 +14,23 @@ static const adapter_delta *delta_of(const adapter_run *run, const cuda_site *si
     return adapter_delta_of(run->adapter, site->layer, site->matrix[slot]);
 }
 
+bool adapt_any(const cuda_step *step, const cuda_site *site) {
+    for (uint32_t i = 0; i < step->batch->runs; i++)
+        for (uint32_t slot = 0; slot < site->count; slot++) {
+            const adapter_delta *delta = delta_of(&step->batch->run[i], site, slot);
+            if (delta->up.data != NULL || delta->offset != NULL || delta->gain != NULL)
+                return true;
+        }
+    return false;
+}
+
+bool adapt_norms(const cuda_step *step) {
+    for (uint32_t i = 0; i < step->batch->runs; i++)
+        if (step->batch->run[i].adapter->norms)
+            return true;
+    return false;
+}
+
 unsigned adapt_forms(const cuda_step *step, const cuda_site *site) {
     unsigned forms = 0;
     for (uint32_t i = 0; i < step->batch->runs; i++)

@@ -136,8 +136,8 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
                   size_t count, const activation_kind *pair) {
     const cuda_tuning *tuning = step->tuning;
     const cuda_limits *limits = &step->port->limits;
-    if (tuning->rung < 2 || step->batch->runs > 0 || site->rows == 0 || site->rows > FEW_ROWS ||
-        !of_one_type(products, count))
+    if (tuning->rung < 2 || (site->norm != NULL && adapt_norms(step)) || site->rows == 0 ||
+        site->rows > FEW_ROWS || !of_one_type(products, count))
         return false;
     quant_type type = products[0].linear->weight.type;
     few_call call = {

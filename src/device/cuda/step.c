@@ -184,29 +184,35 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
                           size_t count) {
     activation_view views[PRODUCT_FORMS];
     linear_one one[LINEAR_CALLS] = {0};
-    float *base[LINEAR_CALLS];
-    if (few_products(step, site, products, count, NULL))
-        return;
-    bool adapted = step->batch->runs > 0 && site->count > 0;
+    cuda_product own[LINEAR_CALLS];
+    bool adapted = adapt_any(step, site);
     unsigned forms = adapted ? adapt_forms(step, site) : 0;
-    for (size_t i = 0; i < count; i++)
-        forms |= form_bit(products[i].linear);
-    prepare_site(step, site, forms, views);
     for (size_t i = 0; i < count; i++) {
-        const cuda_product *product = &products[i];
-        const weight_view *weight = &product->linear->weight;
-        bool aside = adapted && product->add && adapt_gains(step, site, (uint32_t)i);
-        base[i] = aside ? step->scratch->projected : product->out;
-        one[i] = step_linear(weight, &views[panels_form(weight->type)]);
-        one[i].bias = product->linear->bias;
-        one[i].out = base[i];
-        one[i].out_stride = product->out_stride;
-        one[i].add = product->add && !aside;
-        one[i].add_scale = product->add_scale;
+        bool aside = adapted && products[i].add && adapt_gains(step, site, (uint32_t)i);
+        own[i] = products[i];
+        if (aside) {
+            own[i].out = step->scratch->projected;
+            own[i].add = false;
+        }
     }
-    step_multiply(step, one, count);
+    bool few = few_products(step, site, own, count, NULL);
+    for (size_t i = 0; i < count && !few; i++)
+        forms |= form_bit(products[i].linear);
+    if (forms != 0)
+        prepare_site(step, site, forms, views);
+    for (size_t i = 0; i < count && !few; i++) {
+        const weight_view *weight = &own[i].linear->weight;
+        one[i] = step_linear(weight, &views[panels_form(weight->type)]);
+        one[i].bias = own[i].linear->bias;
+        one[i].out = own[i].out;
+        one[i].out_stride = own[i].out_stride;
+        one[i].add = own[i].add;
+        one[i].add_scale = own[i].add_scale;
+    }
+    if (!few)
+        step_multiply(step, one, count);
     for (size_t i = 0; i < count && adapted; i++)
-        adapt_product(step, site, (uint32_t)i, &products[i], base[i], views);
+        adapt_product(step, site, (uint32_t)i, &products[i], own[i].out, views);
 }
 
 /* ---- Attention ---- */
@@ -266,8 +272,8 @@ static position_call position_of(cuda_step *step, uint32_t number) {
 static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *attend) {
     const layer_view *layer = &step->model->layer[number];
     uint32_t rows = step->batch->rows, group = layer->heads / layer->kv_heads;
-    if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
-        !step->alone || (step->splits > 1 && rows > FEW_ROWS))
+    if (step->tuning->rung < 2 || step->tuning->attend > 0 || adapt_norms(step) || !step->alone ||
+        (step->splits > 1 && rows > FEW_ROWS))
         return false;
     uint64_t bytes = decode_shared(&attend->kv, attend->query_bytes, step->pages);
     if (bytes > step->port->limits.shared)
@@ -398,7 +404,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                       .matrix = {ADAPTER_UP, ADAPTER_GATE}};
     cuda_product products[] = {{&layer->up, scratch->up, layer->feed_forward, false, 0},
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
-    bool paired = gated && step->tuning->pair > 0 &&
+    bool paired = gated && step->tuning->pair > 0 && !adapt_any(step, &site) &&
                   few_products(step, &site, products, 2, &layer->activation);
     if (!paired)
         multiply_site(step, &site, products, gated ? 2 : 1);

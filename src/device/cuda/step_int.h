@@ -81,6 +81,10 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
 
 /* ---- Adapters ---- */
 
+/* Whether an adapter of the batch changes one of the site's matrices. */
+bool adapt_any(const cuda_step *step, const cuda_site *site);
+/* Whether one changes norms. */
+bool adapt_norms(const cuda_step *step);
 /* Forms in which adapters of the batch read the site's input (bits). */
 unsigned adapt_forms(const cuda_step *step, const cuda_site *site);
 /* Whether an adapter of the batch has a gain there: then products that join `out` are stored aside
