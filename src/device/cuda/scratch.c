@@ -103,8 +103,9 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     for (int form = 0; form < PRODUCT_FORMS; form++)
         scratch->form[form] = lay(own, activation_bytes(rows, longest_input(model)), 1);
     size_t rank = shape->adapter_rank_max == 0 ? 1 : ADAPTER_RANK_MAX;
-    scratch->low_rank = lay(own, rows, rank * number);
-    scratch->low_rank_form = lay(own, activation_bytes(rows, rank), 1);
+    size_t matrices = ADAPTER_INPUT_MATRICES;
+    scratch->low_rank = lay(own, matrices * rows, rank * number);
+    scratch->low_rank_form = lay(own, matrices * rows, activation_bytes(1, rank));
     scratch->tap = lay(own, rows * shape->taps, model->width * number);
 }
 

@@ -109,7 +109,7 @@ linear_one step_linear(const weight_view *weight, const activation_view *x) {
     return one;
 }
 
-/* Products of one kernel in one launch, `count` of them at most LINEAR_CALLS. */
+/* Products of one kernel in one launch, `count` of them at most LINEAR_GROUP. */
 static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_one *one,
                             size_t count) {
     linear_batch batch = {0};
@@ -147,9 +147,12 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
 }
 
 void step_multiply(cuda_step *step, const linear_one *one, size_t count) {
-    multiply_kernel(step, CUDA_KERNEL_linear_q4r, one, count);
-    multiply_kernel(step, CUDA_KERNEL_linear_units, one, count);
-    multiply_kernel(step, CUDA_KERNEL_linear_float, one, count);
+    for (size_t first = 0; first < count; first += LINEAR_GROUP) {
+        size_t part = count - first < LINEAR_GROUP ? count - first : LINEAR_GROUP;
+        multiply_kernel(step, CUDA_KERNEL_linear_q4r, one + first, part);
+        multiply_kernel(step, CUDA_KERNEL_linear_units, one + first, part);
+        multiply_kernel(step, CUDA_KERNEL_linear_float, one + first, part);
+    }
 }
 
 /* ---- Products of a place ---- */
@@ -211,8 +214,8 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
     }
     if (!few)
         step_multiply(step, one, count);
-    for (size_t i = 0; i < count && adapted; i++)
-        adapt_product(step, site, (uint32_t)i, &products[i], own[i].out, views);
+    if (adapted)
+        adapt_site(step, site, products, own, views);
 }
 
 /* ---- Attention ---- */

@@ -284,4 +284,10 @@ EXACT_INLINE void kernel_prepare(const prepare_call *call, kernel_place *at) {
         CUDA_EACH(at, if (at->thread < 8) prepare_unit_sum(call, at, sums));
 }
 
+EXACT_INLINE void kernel_prepare_batch(const prepare_batch *call, kernel_place *at) {
+    const prepare_call *own = &call->one[at->z];
+    if (at->y < own->rows && at->x * PREPARE_K < own->k)
+        kernel_prepare(own, at);
+}
+
 #endif
