@@ -631,12 +631,10 @@ EXACT_INLINE void few_sources(const few_part *part, const kernel_place *at) {
 /* Reads the call once, so that its parts are in the cache of constants when they are needed. */
 EXACT_INLINE void few_touch(const few_call *call) {
 #ifdef __CUDA_ARCH__
-    const volatile uint32_t *words = (const volatile uint32_t *)(const void *)call;
-    uint32_t all = 0;
+    const uint32_t *words = (const uint32_t *)(const void *)call;
 #pragma unroll
     for (uint32_t i = 0; i < sizeof(*call) / 4; i += 16)
-        all |= words[i];
-    asm volatile("" ::"r"(all));
+        asm volatile("" ::"r"(words[i]));
 #else
     (void)call;
 #endif
