@@ -179,14 +179,10 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
         const char *shape, *way;
         pack_type type;
         uint32_t rows;
-    } cases[] = {{"short", "whole=0", PACK_Q4, 4},
-                 {"odd", "rung=2", PACK_Q4, 2},
-                 {"odd", "depth=3:ready=2", PACK_Q4, 8},
-                 {"short", "ready=0", PACK_Q8, 6},
-                 {"odd", "rung=2", PACK_Q8, 2},
-                 {"odd", "whole=0", PACK_Q8, 7},
-                 {"odd", "rung=2", PACK_F16, 3},
-                 {"short", "lines=1024", PACK_F16, 2}};
+    } cases[] = {{"short", "whole=0", PACK_Q4, 4},       {"odd", "rung=2", PACK_Q4, 2},
+                 {"odd", "depth=3:ready=2", PACK_Q4, 8}, {"short", "ready=0", PACK_Q8, 6},
+                 {"odd", "rung=2", PACK_Q8, 2},          {"odd", "whole=0", PACK_Q8, 7},
+                 {"odd", "rung=2", PACK_F16, 3},         {"short", "lines=1024", PACK_F16, 2}};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -162,6 +162,8 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
         return false;
     call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !site->activated && !floats;
     call.warm = tuning->warm;
+    call.late = tuning->late;
+    call.once = tuning->once;
     call.depth = tuning->depth < 1 ? 1 : tuning->depth;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;
     few_input given = call.input;

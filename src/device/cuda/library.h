@@ -24,7 +24,7 @@ typedef struct cu_graph_exec_s *cu_graph_exec;
 #define CU_COMPUTE_MAJOR        75
 #define CU_SHARED_MAX           97 /* bytes that a block may ask for */
 #define CU_SHARED_DYNAMIC       8  /* of a function: bytes of shared memory at most */
-#define CU_SHARED_SHARE         9 /* of a function: percent of the first cache that shared memory takes */
+#define CU_SHARED_SHARE         9  /* of a function: percent of the first cache for that */
 #define CU_STREAM_NOT_BLOCKING  1
 #define CU_CAPTURE_THREAD       1     /* only calls of this thread are looked at */
 #define CUDA_DRIVER_VERSION_MIN 12000 /* 12.0 */

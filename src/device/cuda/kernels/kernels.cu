@@ -4,6 +4,7 @@
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/few.h"
+#include "device/cuda/kernels/few_float.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/rows.h"
