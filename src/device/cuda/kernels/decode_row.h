@@ -236,12 +236,12 @@ EXACT_INLINE decode_target decode_target_of(const decode_call *call, const kerne
                                             const decode_desk *desk) {
     const kv_call *kv = &call->position.kv;
     uint32_t position = desk->attend.end - 1;
-    decode_target target = {
-        .tile = desk->tiles + position % CALL_SPLIT / CALL_PAGE * kv->head_bytes,
-        .page = desk->page,
-        .slot = position % CALL_PAGE,
-        .own = desk->attend.split == desk->to,
-        .owner = at->x % decode_parts(call) == 0};
+    decode_target target = {.tile =
+                                desk->tiles + position % CALL_SPLIT / CALL_PAGE * kv->head_bytes,
+                            .page = desk->page,
+                            .slot = position % CALL_PAGE,
+                            .own = desk->attend.split == desk->to,
+                            .owner = at->x % decode_parts(call) == 0};
     return target;
 }
 
