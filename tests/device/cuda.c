@@ -221,7 +221,7 @@ static void every_way_has_the_same_bits(void **state) {
                                        "attend=1",
                                        "depth=1:early=0:graph=0",
                                        "depth=3:whole=1",
-                                       "ready=0:warm=1",
+                                       "ready=0:ahead=96:room=116",
                                        "processors=1",
                                        "processors=1:whole=16",
                                        "rung=1:tile=1"};

@@ -18,18 +18,18 @@ extern const device_driver device_cuda;
 
 /* Ways to compute a step, all with the same bits. */
 typedef struct cuda_tuning {
-    uint32_t rung;             /* of docs/cuda.md: 1 or 2 */
-    uint32_t graph;            /* steps of few rows are recorded once */
-    uint32_t early;            /* kernels begin before the one in front has ended */
-    uint32_t ahead;            /* KiB of weights that a block then fetches */
-    uint32_t pair;             /* gate and up, and the activation, in one kernel */
-    uint32_t whole;            /* panels of a block from which warps take whole ones; 0: never */
-    uint32_t depth;            /* pieces of weights that a warp has on their way */
-    uint32_t ready;            /* 256 k of rows from which a kernel of its own makes the input */
-    uint32_t warm, late, once; /* few_call */
-    uint32_t lines;            /* of float weights that are on their way together */
-    uint32_t tile;             /* rows from which Q4R products run on tensor cores; 0: never */
-    uint32_t attend;           /* attention of few rows: 1: as that of many */
+    uint32_t rung;   /* of docs/cuda.md: 1 or 2 */
+    uint32_t graph;  /* steps of few rows are recorded once */
+    uint32_t early;  /* kernels begin before the one in front has ended */
+    uint32_t ahead;  /* KiB of weights that a block then fetches */
+    uint32_t pair;   /* gate and up, and the activation, in one kernel */
+    uint32_t whole;  /* panels of a block from which warps take whole ones; 0: never */
+    uint32_t depth;  /* pieces of weights that a warp has on their way */
+    uint32_t ready;  /* 256 k of rows from which a kernel of its own makes the input */
+    uint32_t room;   /* KiB of shared memory that a block of few rows takes at least */
+    uint32_t lines;  /* of float weights that are on their way together */
+    uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
+    uint32_t attend; /* attention of few rows: 1: as that of many */
 } cuda_tuning;
 
 cuda_tuning cuda_tuning_usual(void);

@@ -161,9 +161,6 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     if (floats && site->rows > FEW_FLOAT_ROWS)
         return false;
     call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !site->activated && !floats;
-    call.warm = tuning->warm;
-    call.late = tuning->late;
-    call.once = tuning->once;
     call.depth = tuning->depth < 1 ? 1 : tuning->depth;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;
     few_input given = call.input;
@@ -177,6 +174,8 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
                            : set_rounds(&call, panels, type == QUANT_Q4R, limits->shared);
     if (launch.shared > limits->shared)
         return false;
+    if (!floats && launch.shared < tuning->room * 1024)
+        launch.shared = tuning->room * 1024;
     if (ready)
         make_ready(step, &given);
     call.ahead = (uint64_t)tuning->ahead * 1024;

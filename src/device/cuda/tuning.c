@@ -8,14 +8,11 @@ cuda_tuning cuda_tuning_usual(void) {
     return (cuda_tuning){.rung = 2,
                          .graph = 1,
                          .early = 1,
-                         .ahead = 96,
+                         .ahead = 0,
                          .pair = 1,
                          .whole = 8,
                          .depth = 2,
                          .ready = 32,
-                         .warm = 0,
-                         .late = 1,
-                         .once = 1,
                          .lines = 640,
                          .tile = 9};
 }
@@ -28,9 +25,8 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"early=", &tuning->early, 1},         {"ahead=", &tuning->ahead, 4096},
                    {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
                    {"depth=", &tuning->depth, FEW_DEPTH}, {"ready=", &tuning->ready, 65535},
-                   {"warm=", &tuning->warm, 1},           {"late=", &tuning->late, 1},
-                   {"once=", &tuning->once, 1},           {"tile=", &tuning->tile, 65535},
-                   {"lines=", &tuning->lines, 1024},      {"attend=", &tuning->attend, 1}};
+                   {"room=", &tuning->room, 226},         {"lines=", &tuning->lines, 1024},
+                   {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length <= name || strncmp(text, numbers[i].name, name) != 0)

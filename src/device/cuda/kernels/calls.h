@@ -190,9 +190,6 @@ typedef struct few_call {
     uint32_t depth;    /* pieces of a warp that are on their way */
     uint32_t whole;    /* a warp has all of a panel's k: no slots but for results */
     uint32_t lines;    /* FLOAT: of a panel that are in the ring together */
-    uint32_t late;     /* the next kernel may begin behind the input, not before */
-    uint32_t once;     /* weights do not stay in the second cache */
-    uint32_t warm;     /* the input is computed once before it is there, to have its code near */
     uint64_t ahead;    /* bytes of weights that each block fetches before its input is there */
 } few_call;
 

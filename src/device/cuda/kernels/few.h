@@ -653,24 +653,15 @@ EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, bool q4r)
     few_lay(call, warps_of(at), at->shared, &part);
     few_share(&part, at, at->blocks);
     part.chunks = call->span >= part.pieces ? 1 : (part.pieces + call->span - 1) / call->span;
-    part.pipe.once = call->once;
     part.rounds = few_groups(&part) * part.chunks;
     few_touch(call);
     CUDA_EACH(at, few_sources(&part, at); input_early(&call->input, at, &part.desk));
     CUDA_WARPS(at, few_start(&part, at, q4r));
     if (call->ahead > 0)
         CUDA_EACH(at, few_ahead(&part, at));
-    /* Once in vain where the call wants it, so that the code is near. */
-    for (uint32_t vain = call->warm ? 2 : 1; vain-- > 0;) {
-        if (vain == 0) {
-            place_wait();
-            if (!call->late)
-                place_let_next(); /* not sooner: its blocks are then one for each multiprocessor */
-        }
-        input_make(&call->input, at, &part.desk);
-    }
-    if (call->late)
-        place_let_next();
+    place_wait();
+    place_let_next(); /* not sooner: its blocks are then one for each multiprocessor */
+    input_make(&call->input, at, &part.desk);
     for (uint32_t round = 0; round <= part.rounds; round++)
         CUDA_WARPS(at, few_round(&part, at, round, q4r));
 }

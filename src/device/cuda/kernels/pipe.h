@@ -14,7 +14,6 @@ typedef struct weight_pipe {
     uint64_t *full;  /* [warps][depth] the card's barriers; else what will be copied */
     uint32_t *bytes; /* [warps][depth] and how much */
     uint32_t depth;
-    uint32_t once; /* the second cache is to keep other things */
 } weight_pipe;
 
 /* In words, multiples of four; base NULL: it counts. */
@@ -60,19 +59,13 @@ EXACT_INLINE void pipe_ask(const kernel_place *at, const weight_pipe *pipe, uint
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full),
                      "r"(bytes)
                      : "memory");
-        if (pipe->once) {
-            uint64_t policy;
-            asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                         ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                         "l"(from), "r"(bytes), "r"(full), "l"(policy)
-                         : "memory");
-        } else {
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                         "[%0], [%1], %2, [%3];" ::"r"(to),
-                         "l"(from), "r"(bytes), "r"(full)
-                         : "memory");
-        }
+        /* First to go from the second cache: else they drive code and activations out of it. */
+        uint64_t policy;
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                     "l"(from), "r"(bytes), "r"(full), "l"(policy)
+                     : "memory");
     }
 #else
 #ifndef __CUDACC__
