@@ -25,8 +25,8 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
                    {"early=", &tuning->early, 1},         {"ahead=", &tuning->ahead, 4096},
                    {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
                    {"depth=", &tuning->depth, FEW_DEPTH}, {"ready=", &tuning->ready, 65535},
-                   {"room=", &tuning->room, 226},         {"lines=", &tuning->lines, 1024},
-                   {"attend=", &tuning->attend, 1}};
+                   {"room=", &tuning->room, 226},         {"tile=", &tuning->tile, 65535},
+                   {"lines=", &tuning->lines, 1024},      {"attend=", &tuning->attend, 1}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t name = strlen(numbers[i].name);
         if (length <= name || strncmp(text, numbers[i].name, name) != 0)
