@@ -8,8 +8,9 @@
 #include <string.h>
 
 #define FEW_WARPS (FEW_THREADS / 32)
-#define FEW_SLOTS (40 * 1024) /* bytes, at most, unless that is too little for one piece */
-#define FEW_STAGE (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
+#define FEW_SLOTS (40 * 1024)  /* bytes, at most, unless that is too little for one piece */
+#define FEW_ALONE (116 * 1024) /* with more than that no two blocks share a multiprocessor */
+#define FEW_STAGE (64 * 1024)  /* bytes of rows that are staged at once, as far as one fits */
 
 /* CUDA_KERNELS: none. */
 static cuda_kernel kernel_of(quant_type type) {
@@ -174,8 +175,9 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
                            : set_rounds(&call, panels, type == QUANT_Q4R, limits->shared);
     if (launch.shared > limits->shared)
         return false;
-    if (!floats && launch.shared < tuning->room * 1024)
-        launch.shared = tuning->room * 1024;
+    uint32_t room = site->rows > 2 && tuning->room == 0 ? FEW_ALONE : tuning->room * 1024;
+    if (!floats && launch.shared < room && room <= limits->shared)
+        launch.shared = room;
     if (ready)
         make_ready(step, &given);
     call.ahead = (uint64_t)tuning->ahead * 1024;

@@ -660,8 +660,10 @@ EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, bool q4r)
     if (call->ahead > 0)
         CUDA_EACH(at, few_ahead(&part, at));
     place_wait();
-    place_let_next(); /* not sooner: its blocks are then one for each multiprocessor */
     input_make(&call->input, at, &part.desk);
+    /* Not sooner: its blocks would not be one for each multiprocessor, and take this input's time.
+     */
+    place_let_next();
     for (uint32_t round = 0; round <= part.rounds; round++)
         CUDA_WARPS(at, few_round(&part, at, round, q4r));
 }

@@ -18,39 +18,28 @@
 EXACT_INLINE void norm_lane(const float *x, uint32_t width, bool squares, float mean, uint32_t lane,
                             float *lanes) {
     float sum = 0.0f;
-    uint32_t i = lane, batches = width > lane ? (width - lane + 15) / 16 / NORM_TOGETHER : 0;
+    uint32_t i = lane;
     float next[NORM_TOGETHER];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
     for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-        next[j] = batches > 0 ? x[i + 16 * j] : 0.0f;
-    for (; batches > 0; batches--) {
+        next[j] = i + 16 * j < width ? x[i + 16 * j] : 0.0f;
+    for (; i + 16 * (NORM_TOGETHER - 1) < width; i += 16 * NORM_TOGETHER) {
         float own[NORM_TOGETHER];
-        i += 16 * NORM_TOGETHER;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t j = 0; j < NORM_TOGETHER; j++) { /* on their way while these are added */
+            uint32_t ahead = i + 16 * (NORM_TOGETHER + j);
+            own[j] = next[j];
+            next[j] = ahead < width ? x[ahead] : 0.0f;
+        }
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
         for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-            own[j] = next[j];
-        if (batches > 1) /* on their way while these are added */
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-                next[j] = x[i + 16 * j];
-        if (squares && mean == 0.0f)
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-                sum = fmaf(own[j], own[j], sum);
-        else
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-                sum = squares ? fmaf(own[j] - mean, own[j] - mean, sum) : sum + own[j];
+            sum = squares ? fmaf(own[j] - mean, own[j] - mean, sum) : sum + own[j];
     }
     for (; i < width; i += 16)
         sum = squares ? fmaf(x[i] - mean, x[i] - mean, sum) : sum + x[i];
