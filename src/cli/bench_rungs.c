@@ -42,8 +42,6 @@ static const rung rungs[] = {
      "a graphics card: ten kernels a layer, right bits"},
     {"cuda-2", RUNG_ENGINE, PACK_Q4, "cuda:rung=2", true, 1, 512,
      "the same: five kernels a layer, recorded, each fetching ahead"},
-    {"cuda-3", RUNG_ENGINE, PACK_Q4, "cuda:rung=3", true, 1, 512,
-     "all products up to the next attention in one kernel"},
 };
 #define RUNGS (sizeof(rungs) / sizeof(rungs[0]))
 

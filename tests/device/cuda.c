@@ -167,7 +167,7 @@ static void few_rows_have_the_bits_of_the_processor(void **state) {
             assert_ok_error(pack_file(name, path, &options, &report, &error), &error);
             model_case given = {path, i % 2 == 0 ? "f16" : "int8", 1 + (uint32_t)(i + t) % 4, NULL};
             check_case(&given, 16);
-            given.way = "depth=1";
+            given.way = i % 2 == 0 ? "depth=1" : "ready=0";
             given.rows = 5 + (uint32_t)(i + t) % 4;
             check_case(&given, 8);
         }
@@ -181,10 +181,10 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
         const char *shape, *way;
         pack_type type;
         uint32_t rows;
-    } cases[] = {{"short", "whole=0", PACK_Q4, 4},    {"odd", "rung=2", PACK_Q4, 2},
-                 {"odd", "depth=3", PACK_Q4, 8},      {"odd", "rung=2", PACK_Q8, 2},
-                 {"odd", "whole=0", PACK_Q8, 7},      {"odd", "rung=2", PACK_F16, 3},
-                 {"short", "lines=1024", PACK_F16, 2}};
+    } cases[] = {{"short", "whole=0", PACK_Q4, 4},       {"odd", "rung=2", PACK_Q4, 2},
+                 {"odd", "depth=3:ready=2", PACK_Q4, 8}, {"short", "ready=0", PACK_Q8, 6},
+                 {"odd", "rung=2", PACK_Q8, 2},          {"odd", "whole=0", PACK_Q8, 7},
+                 {"odd", "rung=2", PACK_F16, 3},         {"short", "lines=1024", PACK_F16, 2}};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -200,10 +200,19 @@ static void larger_models_have_the_bits_of_the_processor(void **state) {
 /* Every way to compute a step. */
 static void every_way_has_the_same_bits(void **state) {
     (void)state;
-    static const char *const ways[] = {"rung=1",          "graph=0",      "early=0",
-                                       "ahead=0",         "pair=0",       "whole=0",
-                                       "whole=1",         "attend=1",     "depth=1:early=0:graph=0",
-                                       "depth=3:whole=1", "processors=1", "processors=1:whole=16",
+    static const char *const ways[] = {"rung=1",
+                                       "graph=0",
+                                       "early=0",
+                                       "ahead=0",
+                                       "pair=0",
+                                       "whole=0",
+                                       "whole=1",
+                                       "attend=1",
+                                       "depth=1:early=0:graph=0",
+                                       "depth=3:whole=1",
+                                       "ready=0:ahead=96:room=116",
+                                       "processors=1",
+                                       "processors=1:whole=16",
                                        "rung=1:tile=1"};
     char path[512];
     snprintf(path, sizeof(path), "%s/cuda.avo", test_scratch_folder());

@@ -1,10 +1,13 @@
-/* Adapters in a step: one run after the other, each row's own in the order of their digests.
+/* Adapters in a step, each row's own in the order of their digests.
  *
  *   h = A · x        into scratch, then times factor · scale into the form that B reads
  *   y += B · h       and the offset
  *
- * All of it in one queue, so that a run's scratch is the next one's. */
+ * Runs that share no row are computed together, for all matrices of a site: a launch for A, one for
+ * h, one for B, as far as one launch has room for them. */
 #include "device/cuda/step_int.h"
+
+#include "device/cuda/kernels/rows.h"
 
 #include <string.h>
 
@@ -12,6 +15,23 @@
 
 static const adapter_delta *delta_of(const adapter_run *run, const cuda_site *site, uint32_t slot) {
     return adapter_delta_of(run->adapter, site->layer, site->matrix[slot]);
+}
+
+bool adapt_any(const cuda_step *step, const cuda_site *site) {
+    for (uint32_t i = 0; i < step->batch->runs; i++)
+        for (uint32_t slot = 0; slot < site->count; slot++) {
+            const adapter_delta *delta = delta_of(&step->batch->run[i], site, slot);
+            if (delta->up.data != NULL || delta->offset != NULL || delta->gain != NULL)
+                return true;
+        }
+    return false;
+}
+
+bool adapt_norms(const cuda_step *step) {
+    for (uint32_t i = 0; i < step->batch->runs; i++)
+        if (step->batch->run[i].adapter->norms)
+            return true;
+    return false;
 }
 
 unsigned adapt_forms(const cuda_step *step, const cuda_site *site) {
@@ -106,92 +126,200 @@ static void apply_gains(cuda_step *step, const cuda_site *site, uint32_t slot,
 
 /* ---- What a run adds ---- */
 
-/* A number for each of the run's rows, on the card: its factor times `first` times `second`, from
- * left to right. */
-static const float *factors(cuda_step *step, const cuda_site *site, const adapter_run *run,
-                            run_rows rows, float first, float second) {
-    step_table_reserve(step, rows.rows * sizeof(float));
-    step_table table = step_table_take(step, rows.rows * sizeof(float));
-    float *own = (float *)(void *)table.host;
-    for (uint32_t i = 0; i < rows.rows; i++) {
-        uint32_t row = run_batch_row(step->batch, rows.first + i, site->head);
-        own[i] = second * (run_factor(run, row) * first);
-    }
-    step_table_send(step, &table);
-    return (const float *)(const void *)table.card;
+/* Runs [first, end) share no row, and their matrices at a site are computed together. */
+typedef struct adapt_wave {
+    const cuda_site *site;
+    const cuda_product *products;
+    const activation_view *input; /* the site's rows in all forms that are read */
+    uint32_t first, end;
+    step_table factors; /* of each run and matrix, of each row */
+    uint32_t used;
+} adapt_wave;
+
+/* One matrix of a run. */
+typedef struct adapt_item {
+    const adapter_run *run;
+    const adapter_delta *delta;
+    run_rows rows;
+    uint32_t slot;
+    float add_scale;
+    float *out;
+} adapt_item;
+
+/* False: the run adds nothing there. */
+static bool item_of(const cuda_step *step, const adapt_wave *wave, uint32_t number,
+                    adapt_item *item) {
+    uint32_t count = wave->site->count;
+    const adapter_run *run = &step->batch->run[wave->first + number / count];
+    uint32_t slot = number % count;
+    const cuda_product *product = &wave->products[slot];
+    *item = (adapt_item){.run = run,
+                         .delta = delta_of(run, wave->site, slot),
+                         .rows = run_rows_of(step->batch, run, wave->site->head),
+                         .slot = slot,
+                         .add_scale = product->add ? product->add_scale : 1.0f};
+    item->out = product->out + item->rows.first * product->out_stride;
+    return item->rows.rows > 0 && (item->delta->up.data != NULL || item->delta->offset != NULL);
 }
 
-/* The input of B: A · x of the run's rows, times factor and scale. */
-static activation_view low_rank(cuda_step *step, const cuda_site *site, const adapter_run *run,
-                                const adapter_delta *delta, run_rows rows,
-                                const activation_view *input) {
-    activation_view x = activation_from(&input[panels_form(delta->down.type)], rows.first, 0);
-    x.rows = rows.rows;
+static uint32_t items_of(const adapt_wave *wave) {
+    return (wave->end - wave->first) * wave->site->count;
+}
+
+/* A number for each of the run's rows: its factor times `first` times `second`, from left to right.
+ * Where they will lie on the card. */
+static const float *factors(cuda_step *step, adapt_wave *wave, const adapt_item *item, float first,
+                            float second) {
+    float *own = (float *)(void *)wave->factors.host + wave->used;
+    for (uint32_t i = 0; i < item->rows.rows; i++) {
+        uint32_t row = run_batch_row(step->batch, item->rows.first + i, wave->site->head);
+        own[i] = second * (run_factor(item->run, row) * first);
+    }
+    const float *card = (const float *)(const void *)wave->factors.card + wave->used;
+    wave->used += item->rows.rows;
+    return card;
+}
+
+/* The input of B: A · x of the run's rows, times factor and scale; each matrix of each row has its
+ * own place. */
+static activation_view low_rank(cuda_step *step, adapt_wave *wave, const adapt_item *item,
+                                linear_one *down, prepare_call *prepare) {
+    const adapter_delta *delta = item->delta;
+    activation_view x =
+        activation_from(&wave->input[panels_form(delta->down.type)], item->rows.first, 0);
+    x.rows = item->rows.rows;
     uint32_t rank = delta->down.rows;
-    linear_one down = step_linear(&delta->down, &x);
-    down.out = step->scratch->low_rank;
-    down.out_stride = rank;
-    step_multiply(step, &down, 1);
-    activation_view h =
-        activation_lay(panels_form(delta->up.type), rows.rows, rank, step->scratch->low_rank_form);
-    prepare_call call = {.out = step_form(&h),
-                         .x = step->scratch->low_rank,
-                         .stride = rank,
-                         .k = rank,
-                         .factor = factors(step, site, run, rows, delta->scale, 1.0f)};
-    step_prepare(step, &call, rows.rows);
+    size_t place = (size_t)item->slot * step->stream->base.shape.rows_max + item->rows.first;
+    *down = step_linear(&delta->down, &x);
+    down->out = step->scratch->low_rank + place * ADAPTER_RANK_MAX;
+    down->out_stride = rank;
+    activation_view h = activation_lay(panels_form(delta->up.type), item->rows.rows, rank,
+                                       step->scratch->low_rank_form +
+                                           place * activation_bytes(1, ADAPTER_RANK_MAX));
+    *prepare = (prepare_call){.out = step_form(&h),
+                              .x = down->out,
+                              .stride = rank,
+                              .k = rank,
+                              .rows = item->rows.rows,
+                              .factor = factors(step, wave, item, delta->scale, 1.0f)};
     return h;
 }
 
-static void add_up(cuda_step *step, const cuda_site *site, const adapter_run *run,
-                   const adapter_delta *delta, run_rows rows, const cuda_product *product,
-                   float *out, const activation_view *input) {
-    float add_scale = product->add ? product->add_scale : 1.0f;
+/* Matrices of a wave that are launched together. */
+typedef struct adapt_group {
+    linear_one down[LINEAR_GROUP], up[LINEAR_GROUP];
+    prepare_batch prepare;
+    uint32_t downs, ups, rows, ranks;
+} adapt_group;
+
+static void add_item(cuda_step *step, adapt_wave *wave, const adapt_item *item,
+                     adapt_group *group) {
+    const adapter_delta *delta = item->delta;
+    linear_one *up = &group->up[group->ups++];
     activation_view x;
     const float *row_scale = NULL;
     if (delta->down.data != NULL) {
-        x = low_rank(step, site, run, delta, rows, input);
+        uint32_t i = group->downs++, rank = delta->down.rows;
+        x = low_rank(step, wave, item, &group->down[i], &group->prepare.one[i]);
+        group->ranks = rank > group->ranks ? rank : group->ranks;
     } else {
-        x = activation_from(&input[panels_form(delta->up.type)], rows.first, 0);
-        x.rows = rows.rows;
-        row_scale = factors(step, site, run, rows, delta->scale, add_scale);
+        x = activation_from(&wave->input[panels_form(delta->up.type)], item->rows.first, 0);
+        x.rows = item->rows.rows;
+        row_scale = factors(step, wave, item, delta->scale, item->add_scale);
     }
-    linear_one up = step_linear(&delta->up, &x);
-    up.out = out;
-    up.out_stride = product->out_stride;
-    up.add = true;
-    up.add_scale = add_scale;
-    up.row_scale = row_scale;
-    step_multiply(step, &up, 1);
+    group->rows = x.rows > group->rows ? x.rows : group->rows;
+    *up = step_linear(&delta->up, &x);
+    up->out = item->out;
+    up->out_stride = wave->products[item->slot].out_stride;
+    up->add = true;
+    up->add_scale = item->add_scale;
+    up->row_scale = row_scale;
 }
 
-static void add_run(cuda_step *step, const cuda_site *site, uint32_t slot, const adapter_run *run,
-                    const cuda_product *product, const activation_view *input) {
-    const adapter_delta *delta = delta_of(run, site, slot);
-    run_rows rows = run_rows_of(step->batch, run, site->head);
-    float *out = product->out + rows.first * product->out_stride;
-    if (rows.rows == 0)
-        return;
-    if (delta->up.data != NULL)
-        add_up(step, site, run, delta, rows, product, out, input);
-    if (delta->offset == NULL)
-        return;
+static void launch_group(cuda_step *step, adapt_group *group) {
+    cuda_launch prepare = {CUDA_KERNEL_prepare_batch,
+                           (group->ranks + PREPARE_K - 1) / PREPARE_K,
+                           group->rows,
+                           group->downs,
+                           PREPARE_THREADS,
+                           PREPARE_SHARED,
+                           CUDA_BEHIND};
+    step_multiply(step, group->down, group->downs);
+    if (group->downs > 0)
+        step_launch(step, &prepare, &group->prepare);
+    step_multiply(step, group->up, group->ups);
+}
+
+static void add_offset(cuda_step *step, adapt_wave *wave, const adapt_item *item,
+                       const float *factor) {
+    const cuda_product *product = &wave->products[item->slot];
     uint32_t outputs = product->linear->weight.rows;
-    offset_call call = {
-        .offset = delta->offset,
-        .factor = factors(step, site, run, rows, product->add ? product->add_scale : 1.0f, 1.0f),
-        .out = out,
-        .stride = product->out_stride,
-        .count = outputs};
-    cuda_launch launch = {CUDA_KERNEL_offset, (outputs + BLOCK - 1) / BLOCK, rows.rows, 1, BLOCK, 0,
-                          CUDA_BEHIND};
+    offset_call call = {.offset = item->delta->offset,
+                        .factor = factor,
+                        .out = item->out,
+                        .stride = product->out_stride,
+                        .count = outputs};
+    cuda_launch launch = {
+        CUDA_KERNEL_offset, (outputs + BLOCK - 1) / BLOCK, item->rows.rows, 1, BLOCK, 0,
+        CUDA_BEHIND};
     step_launch(step, &launch, &call);
 }
 
-void adapt_product(cuda_step *step, const cuda_site *site, uint32_t slot,
-                   const cuda_product *product, float *base, const activation_view *input) {
-    if (adapt_gains(step, site, slot))
-        apply_gains(step, site, slot, product, base);
-    for (uint32_t i = 0; i < step->batch->runs; i++)
-        add_run(step, site, slot, &step->batch->run[i], product, input);
+/* All factors are written before the first launch, and sent once. */
+static void add_wave(cuda_step *step, adapt_wave *wave) {
+    uint32_t rows = 0, all = items_of(wave);
+    adapt_item item;
+    for (uint32_t i = 0; i < all; i++)
+        rows += item_of(step, wave, i, &item) ? 2 * item.rows.rows : 0;
+    if (rows == 0)
+        return;
+    step_table_reserve(step, rows * sizeof(float));
+    wave->factors = step_table_take(step, rows * sizeof(float));
+    wave->used = 0;
+    for (int pass = 0; pass < 2; pass++) { /* the first one fills the table */
+        adapt_group group = {0};
+        wave->used = 0;
+        for (uint32_t i = 0; i < all; i++) {
+            if (!item_of(step, wave, i, &item))
+                continue;
+            if (item.delta->up.data != NULL)
+                add_item(step, wave, &item, &group);
+            bool full = group.ups == LINEAR_GROUP;
+            if ((full || item.delta->offset != NULL) && pass == 1)
+                launch_group(step, &group);
+            if (full || item.delta->offset != NULL)
+                group = (adapt_group){0};
+            if (item.delta->offset == NULL)
+                continue;
+            const cuda_product *product = &wave->products[item.slot];
+            const float *factor =
+                factors(step, wave, &item, product->add ? product->add_scale : 1.0f, 1.0f);
+            if (pass == 1)
+                add_offset(step, wave, &item, factor);
+        }
+        if (pass == 1)
+            launch_group(step, &group);
+        else
+            step_table_send(step, &wave->factors);
+    }
+}
+
+static bool shares_rows(const adapter_run *a, const adapter_run *b) {
+    return a->first < b->first + b->rows && b->first < a->first + a->rows;
+}
+
+void adapt_site(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                const cuda_product *own, const activation_view *input) {
+    const batch_view *batch = step->batch;
+    for (uint32_t slot = 0; slot < site->count; slot++)
+        if (adapt_gains(step, site, slot))
+            apply_gains(step, site, slot, &products[slot], own[slot].out);
+    adapt_wave wave = {.site = site, .products = products, .input = input};
+    for (; wave.first < batch->runs; wave.first = wave.end) {
+        bool shares = false;
+        for (wave.end = wave.first; wave.end < batch->runs && !shares; wave.end += !shares)
+            for (uint32_t i = wave.first; i < wave.end; i++)
+                shares = shares || shares_rows(&batch->run[i], &batch->run[wave.end]);
+        add_wave(step, &wave);
+    }
 }

@@ -18,13 +18,15 @@ extern const device_driver device_cuda;
 
 /* Ways to compute a step, all with the same bits. */
 typedef struct cuda_tuning {
-    uint32_t rung;   /* of docs/cuda.md: 1 … 3 */
+    uint32_t rung;   /* of docs/cuda.md: 1 or 2 */
     uint32_t graph;  /* steps of few rows are recorded once */
     uint32_t early;  /* kernels begin before the one in front has ended */
     uint32_t ahead;  /* KiB of weights that a block then fetches */
     uint32_t pair;   /* gate and up, and the activation, in one kernel */
     uint32_t whole;  /* panels of a block from which warps take whole ones; 0: never */
-    uint32_t depth;  /* pieces of weights that warps of rung 3 have on their way */
+    uint32_t depth;  /* pieces of weights that a warp has on their way */
+    uint32_t ready;  /* 256 k of rows from which a kernel of its own makes the input */
+    uint32_t room;   /* KiB of shared memory that a block of few rows takes at least */
     uint32_t lines;  /* of float weights that are on their way together */
     uint32_t tile;   /* rows from which Q4R products run on tensor cores; 0: never */
     uint32_t wide;   /* rows from which they run on warpgroups, where the card has them; 0: never */
@@ -107,6 +109,7 @@ typedef struct cuda_scratch {
     uint8_t *query_form;          /* [rows][heads][attend_query_stride] */
     uint8_t *form[PRODUCT_FORMS]; /* activation_bytes(rows_max, longest input) */
     uint8_t *wide;                /* rows in the order of wide.h: numbers, then scales */
+    uint8_t *ready;               /* of few rows: input in its form (kernel_ready) */
     float *low_rank;              /* [rows][rank] A·x of one run and matrix */
     uint8_t *low_rank_form;
     float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */

@@ -8,8 +8,9 @@
 #include <string.h>
 
 #define FEW_WARPS (FEW_THREADS / 32)
-#define FEW_SLOTS (40 * 1024) /* bytes, at most, unless that is too little for one piece */
-#define FEW_STAGE (64 * 1024) /* bytes of rows that are staged at once, as far as one fits */
+#define FEW_SLOTS (40 * 1024)  /* bytes, at most, unless that is too little for one piece */
+#define FEW_ALONE (116 * 1024) /* with more than that no two blocks share a multiprocessor */
+#define FEW_STAGE (64 * 1024)  /* bytes of rows that are staged at once, as far as one fits */
 
 /* CUDA_KERNELS: none. */
 static cuda_kernel kernel_of(quant_type type) {
@@ -117,12 +118,28 @@ static uint32_t set_ring(few_call *call, uint32_t panels, uint32_t lines, uint32
     return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
 }
 
+/* The input is made by a kernel of its own. */
+static void make_ready(cuda_step *step, const few_input *input) {
+    ready_call call = {.input = *input, .out = step->scratch->ready};
+    call.input.together = 1;
+    uint32_t k = (input->k + INPUT_K - 1) / INPUT_K * INPUT_K, words = input->rows * NORM_WORDS;
+    words += (input->norm.kind != CALL_NORM_NONE ? k : 0) + (input->direct ? 0 : k);
+    cuda_launch launch = {.kernel = CUDA_KERNEL_ready,
+                          .x = (k / INPUT_K + FEW_WARPS - 1) / FEW_WARPS,
+                          .y = input->rows,
+                          .z = 1,
+                          .threads = FEW_THREADS,
+                          .shared = 4 * words};
+    step_launch(step, &launch, &call);
+}
+
 bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
                   size_t count, const activation_kind *pair) {
     const cuda_tuning *tuning = step->tuning;
     const cuda_limits *limits = &step->port->limits;
-    if (tuning->rung < 2 || step->batch->runs > 0 || site->rows == 0 || site->rows > FEW_ROWS ||
-        !of_one_type(products, count) || fast_computes(step, products, count))
+    if (tuning->rung < 2 || (site->norm != NULL && adapt_norms(step)) || site->rows == 0 ||
+        site->rows > FEW_ROWS || !of_one_type(products, count) ||
+        fast_computes(step, products, count))
         return false;
     quant_type type = products[0].linear->weight.type;
     few_call call = {
@@ -145,13 +162,25 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
     bool floats = call.input.form == CALL_FLOAT;
     if (floats && site->rows > FEW_FLOAT_ROWS)
         return false;
-    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !floats;
+    call.input.direct = call.input.norm.kind == CALL_NORM_NONE && !site->activated && !floats;
     call.depth = tuning->depth < 1 ? 1 : tuning->depth;
     call.whole = tuning->whole > 0 && panels >= tuning->whole;
+    few_input given = call.input;
+    bool ready = !floats && site->rows * ((site->k + 255) / 256) > tuning->ready;
+    if (ready) {
+        call.input.ready = step->scratch->ready;
+        call.input.norm.kind = CALL_NORM_NONE;
+        call.input.direct = true;
+    }
     launch.shared = floats ? set_ring(&call, panels, tuning->lines, limits->shared)
                            : set_rounds(&call, panels, type == QUANT_Q4R, limits->shared);
     if (launch.shared > limits->shared)
         return false;
+    uint32_t room = site->rows > 2 && tuning->room == 0 ? FEW_ALONE : tuning->room * 1024;
+    if (!floats && launch.shared < room && room <= limits->shared)
+        launch.shared = room;
+    if (ready)
+        make_ready(step, &given);
     call.ahead = (uint64_t)tuning->ahead * 1024;
     step_launch(step, &launch, &call);
     return true;

@@ -25,14 +25,14 @@ typedef struct cu_graph_exec_s *cu_graph_exec;
 #define CU_COMPUTE_MINOR        76
 #define CU_SHARED_MAX           97 /* bytes that a block may ask for */
 #define CU_SHARED_DYNAMIC       8  /* of a function: bytes of shared memory at most */
+#define CU_SHARED_SHARE         9  /* of a function: percent of the first cache for that */
 #define CU_STREAM_NOT_BLOCKING  1
 #define CU_CAPTURE_THREAD       1     /* only calls of this thread are looked at */
 #define CUDA_DRIVER_VERSION_MIN 12000 /* 12.0 */
 
 /* How a kernel is launched. `early`: it may begin before the one in front has ended, and waits for
  * it itself. */
-#define CU_ATTRIBUTE_TOGETHER 2 /* all blocks at once, or none */
-#define CU_ATTRIBUTE_EARLY    6
+#define CU_ATTRIBUTE_EARLY 6
 typedef struct cu_launch_attribute {
     int id;
     char pad[4];

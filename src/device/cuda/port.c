@@ -126,8 +126,7 @@ static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const v
     card_port *card = of(port);
     void *arguments[] = {(void *)(uintptr_t)call};
     bool early = launch->begin == CUDA_EARLY && port->limits.early;
-    cu_launch_attribute attribute = {.id = early ? CU_ATTRIBUTE_EARLY : CU_ATTRIBUTE_TOGETHER,
-                                     .value.number = 1};
+    cu_launch_attribute attribute = {.id = CU_ATTRIBUTE_EARLY, .value.number = 1};
     cu_launch_config config = {.grid_x = launch->x,
                                .grid_y = launch->y,
                                .grid_z = launch->z,
@@ -137,7 +136,7 @@ static cu_result card_launch(cuda_port *port, const cuda_launch *launch, const v
                                .shared = launch->shared,
                                .stream = card->queue[CUDA_QUEUE_STEPS],
                                .attributes = &attribute,
-                               .attribute_count = early || launch->begin == CUDA_TOGETHER};
+                               .attribute_count = early};
     return enter(port)->launch(&config, card->kernel[launch->kernel], arguments, NULL);
 }
 
@@ -230,9 +229,12 @@ static cu_result find_kernels(card_port *card) {
     cu_result result = 0;
     for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
         result = card->library.function_get(&card->kernel[i], card->module, names[i]);
-    for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
+    for (int i = 0; i < CUDA_KERNELS && result == 0; i++) {
         result = card->library.function_set(card->kernel[i], CU_SHARED_DYNAMIC,
                                             (int)card->base.limits.shared);
+        if (result == 0) /* of all: a multiprocessor that changes it waits until it is empty */
+            result = card->library.function_set(card->kernel[i], CU_SHARED_SHARE, 100);
+    }
     return result;
 }
 

@@ -101,13 +101,15 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->part = lay(own, decode_rows(rows) * decode_splits(shape), decode_row_bytes(model));
     scratch->arrived = lay(own, rows, decode_heads(model) * sizeof(uint32_t));
     scratch->query_form = lay(own, rows, query_form);
+    scratch->ready = lay(own, 20, longest_input(model) + 512); /* bytes of FEW_ROWS, two planes */
     for (int form = 0; form < PRODUCT_FORMS; form++)
         scratch->form[form] = lay(own, activation_bytes(rows, longest_input(model)), 1);
     size_t whole = (longest_input(model) + 255) / 256, padded = (rows + 7) / 8 * 8;
     scratch->wide = lay(own, padded * whole, 256 + sizeof(float));
     size_t rank = shape->adapter_rank_max == 0 ? 1 : ADAPTER_RANK_MAX;
-    scratch->low_rank = lay(own, rows, rank * number);
-    scratch->low_rank_form = lay(own, activation_bytes(rows, rank), 1);
+    size_t matrices = ADAPTER_INPUT_MATRICES;
+    scratch->low_rank = lay(own, matrices * rows, rank * number);
+    scratch->low_rank_form = lay(own, matrices * rows, activation_bytes(1, rank));
     scratch->tap = lay(own, rows * shape->taps, model->width * number);
 }
 

@@ -35,8 +35,7 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
     cuda_launch own = *given, *launch = &own;
-    if (own.begin != CUDA_TOGETHER)
-        own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
+    own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
     step->follows = true;
     if (step->result == 0 && launch->x > 0 && launch->y > 0 && launch->z > 0)
         step->result = step->port->operations->launch(step->port, launch, call);
@@ -125,7 +124,7 @@ static uint32_t units_shared(const linear_batch *batch, uint32_t calls) {
     return bytes;
 }
 
-/* Products of one kernel in one launch, `count` of them at most LINEAR_CALLS. */
+/* Products of one kernel in one launch, `count` of them at most LINEAR_GROUP. */
 static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_one *one,
                             size_t count) {
     linear_batch batch = {0};
@@ -168,9 +167,12 @@ static void multiply_kernel(cuda_step *step, cuda_kernel kernel, const linear_on
 }
 
 void step_multiply(cuda_step *step, const linear_one *one, size_t count) {
-    multiply_kernel(step, CUDA_KERNEL_linear_q4r, one, count);
-    multiply_kernel(step, CUDA_KERNEL_linear_units, one, count);
-    multiply_kernel(step, CUDA_KERNEL_linear_float, one, count);
+    for (size_t first = 0; first < count; first += LINEAR_GROUP) {
+        size_t part = count - first < LINEAR_GROUP ? count - first : LINEAR_GROUP;
+        multiply_kernel(step, CUDA_KERNEL_linear_q4r, one + first, part);
+        multiply_kernel(step, CUDA_KERNEL_linear_units, one + first, part);
+        multiply_kernel(step, CUDA_KERNEL_linear_float, one + first, part);
+    }
 }
 
 /* ---- Products of a place ---- */
@@ -205,34 +207,41 @@ static void multiply_site(cuda_step *step, const cuda_site *site, const cuda_pro
                           size_t count) {
     activation_view views[PRODUCT_FORMS];
     linear_one one[LINEAR_CALLS] = {0};
+    cuda_product own[LINEAR_CALLS];
     float *base[LINEAR_CALLS];
-    if (few_products(step, site, products, count, NULL) ||
-        wide_products(step, site, products, count))
-        return;
-    bool adapted = step->batch->runs > 0 && site->count > 0;
-    bool fast = fast_computes(step, products, count), add[LINEAR_CALLS];
+    bool add[LINEAR_CALLS];
+    bool adapted = adapt_any(step, site), fast = fast_computes(step, products, count);
     unsigned forms = adapted ? adapt_forms(step, site) : 0;
-    for (size_t i = 0; i < count && !fast; i++)
-        forms |= form_bit(products[i].linear);
-    prepare_site(step, site, forms, views);
     for (size_t i = 0; i < count; i++) {
-        const cuda_product *product = &products[i];
-        const weight_view *weight = &product->linear->weight;
-        bool aside = adapted && product->add && adapt_gains(step, site, (uint32_t)i);
-        base[i] = aside ? step->scratch->projected : product->out;
+        bool aside = adapted && products[i].add && adapt_gains(step, site, (uint32_t)i);
+        own[i] = products[i];
+        if (aside) {
+            own[i].out = step->scratch->projected;
+            own[i].add = false;
+        }
+        base[i] = own[i].out;
+        add[i] = own[i].add;
+    }
+    bool done = few_products(step, site, own, count, NULL) || wide_products(step, site, own, count);
+    for (size_t i = 0; i < count && !done && !fast; i++)
+        forms |= form_bit(products[i].linear);
+    if (forms != 0)
+        prepare_site(step, site, forms, views);
+    for (size_t i = 0; i < count && !done && !fast; i++) {
+        const weight_view *weight = &own[i].linear->weight;
         one[i] = step_linear(weight, &views[panels_form(weight->type)]);
-        one[i].bias = product->linear->bias;
-        one[i].out = base[i];
-        one[i].out_stride = product->out_stride;
-        one[i].add = add[i] = product->add && !aside;
-        one[i].add_scale = product->add_scale;
+        one[i].bias = own[i].linear->bias;
+        one[i].out = own[i].out;
+        one[i].out_stride = own[i].out_stride;
+        one[i].add = own[i].add;
+        one[i].add_scale = own[i].add_scale;
     }
     if (fast)
         fast_multiply(step, site, products, base, add, count);
-    else
+    else if (!done)
         step_multiply(step, one, count);
-    for (size_t i = 0; i < count && adapted; i++)
-        adapt_product(step, site, (uint32_t)i, &products[i], base[i], views);
+    if (adapted)
+        adapt_site(step, site, products, own, views);
 }
 
 /* ---- Attention ---- */
@@ -294,8 +303,8 @@ static bool decode(cuda_step *step, uint32_t number, const attend_rows_call *att
     uint32_t rows = step->batch->rows, group = layer->heads / layer->kv_heads;
     bool tiled = !step->fast_tiles && tiles_known(step, number, attend);
     bool many = rows > FEW_ROWS && (step->splits > 1 || tiled);
-    if (step->tuning->rung < 2 || step->tuning->attend > 0 || step->batch->runs > 0 ||
-        !step->alone || many)
+    if (step->tuning->rung < 2 || step->tuning->attend > 0 || adapt_norms(step) || !step->alone ||
+        many)
         return false;
     uint64_t bytes = decode_shared(&attend->kv, attend->query_bytes, step->pages);
     if (bytes > step->port->limits.shared)
@@ -439,7 +448,7 @@ static void feed_forward(cuda_step *step, uint32_t number) {
                                {&layer->gate, scratch->gate, layer->feed_forward, false, 0}};
     bool fast = gated && step->fast && fast_paired(layer);
     bool paired = fast ? step->batch->runs == 0
-                       : gated && step->tuning->pair > 0 &&
+                       : gated && step->tuning->pair > 0 && !adapt_any(step, &site) &&
                              few_products(step, &site, products, 2, &layer->activation);
     if (fast) {
         site.paired = true;

@@ -135,14 +135,18 @@ void fast_attention(cuda_step *step, const layer_view *layer, const position_cal
 
 /* ---- Adapters ---- */
 
+/* Whether an adapter of the batch changes one of the site's matrices. */
+bool adapt_any(const cuda_step *step, const cuda_site *site);
+/* Whether one changes norms. */
+bool adapt_norms(const cuda_step *step);
 /* Forms in which adapters of the batch read the site's input (bits). */
 unsigned adapt_forms(const cuda_step *step, const cuda_site *site);
 /* Whether an adapter of the batch has a gain there: then products that join `out` are stored aside
  * first. */
 bool adapt_gains(const cuda_step *step, const cuda_site *site, uint32_t slot);
-/* Gains on the base's outputs (`base`, STOREd), which then join product->out where they lie aside;
- * then what every run adds. `input`: the site's rows in all forms. */
-void adapt_product(cuda_step *step, const cuda_site *site, uint32_t slot,
-                   const cuda_product *product, float *base, const activation_view *input);
+/* Gains on the base's outputs (where `own` products put them), which then join `products`' where
+ * they lie aside; then what every run adds. `input`: the site's rows in all forms. */
+void adapt_site(cuda_step *step, const cuda_site *site, const cuda_product *products,
+                const cuda_product *own, const activation_view *input);
 
 #endif

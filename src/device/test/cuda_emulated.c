@@ -10,6 +10,7 @@
 #include "device/cuda/kernels/fast_attend.h"
 #include "device/cuda/kernels/fast_tile.h"
 #include "device/cuda/kernels/few.h"
+#include "device/cuda/kernels/few_float.h"
 #include "device/cuda/kernels/head.h"
 #include "device/cuda/kernels/linear.h"
 #include "device/cuda/kernels/place_many.h"

@@ -9,6 +9,7 @@
  * whether it waits itself for the kernel in front): the kernels, in the order of cuda_kernel. */
 #define CUDA_KERNEL_TABLE(X)                                                                       \
     X(prepare, prepare_call, 512, 1, false)                                                        \
+    X(prepare_batch, prepare_batch, 512, 1, false)                                                 \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
     X(tile_q4r, linear_batch, 256, 2, false)                                                       \
     X(tile_units, linear_batch, 256, 2, false)                                                     \
@@ -20,6 +21,7 @@
     X(wide_x, prepare_call, 256, 4, false)                                                         \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
     X(linear_float, linear_batch, 512, 1, false)                                                   \
+    X(ready, ready_call, FEW_THREADS, 2, true)                                                     \
     X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
@@ -109,8 +111,15 @@ typedef struct prepare_call {
     uint32_t activated, activation; /* x = activation(gate) · x, or activation(x) */
     uint32_t padded;                /* wide_x: rows, up to a multiple of eight */
     uint32_t parts;                 /* wide_x: blocks of a row; with a norm, one */
+    uint32_t rows;                  /* of one of several calls */
     norm_call norm;
 } prepare_call;
+
+/* Several of them: block (256 k, row, which one). */
+#define PREPARE_GROUP 20
+typedef struct prepare_batch {
+    prepare_call one[PREPARE_GROUP];
+} prepare_batch;
 
 /* out = norm(x), or out = fma(norm(x), add_scale, out): block = row, 256 threads. */
 typedef struct norm_rows_call {
@@ -141,7 +150,8 @@ typedef struct linear_one {
 } linear_one;
 
 /* Block (two panels, rows of x, which product). */
-#define LINEAR_CALLS       3
+#define LINEAR_CALLS       3   /* matrices of a site */
+#define LINEAR_GROUP       20  /* calls of a launch */
 #define LINEAR_ROWS        4   /* of x, of one block */
 #define LINEAR_SLOTS       128 /* pairs of factors, of 32 lanes each, in shared memory */
 #define LINEAR_THREADS     256
@@ -149,7 +159,7 @@ typedef struct linear_one {
 #define LINEAR_FLOAT_ROWS  8
 #define LINEAR_SHARED      (LINEAR_SLOTS * 64 * 4 + LINEAR_ROWS * 32 * 4)
 typedef struct linear_batch {
-    linear_one one[LINEAR_CALLS];
+    linear_one one[LINEAR_GROUP];
 } linear_batch;
 
 /* ---- Products of few rows, with what comes before them in the same kernel ---- */
@@ -165,8 +175,15 @@ typedef struct few_input {
     uint32_t together; /* rows that are staged at once */
     uint32_t direct;   /* not staged at all: there is no norm */
     uint32_t activated, activation;
-    norm_call norm; /* without rows of adapters */
+    norm_call norm;       /* without rows of adapters */
+    const uint8_t *ready; /* NULL, or all of it in its form, as kernel_ready leaves it */
 } few_input;
+
+/* Input in its form once for all blocks. */
+typedef struct ready_call {
+    few_input input;
+    uint8_t *out;
+} ready_call;
 
 typedef struct few_matrix {
     const uint8_t *data; /* panels */

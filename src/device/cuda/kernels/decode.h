@@ -7,334 +7,7 @@
 #ifndef AVO_DEVICE_CUDA_KERNELS_DECODE_H
 #define AVO_DEVICE_CUDA_KERNELS_DECODE_H
 
-#include "device/cuda/kernels/attention.h"
-#include "device/cuda/kernels/warp.h"
-
-typedef struct decode_desk {
-    attend_desk attend; /* of the first head */
-    uint32_t head_words;
-    uint8_t *tiles, *query;             /* query: [heads][query_bytes] */
-    float *x, *other;                   /* [heads + 2][head_size up to 16]: then key, value */
-    float *errors;                      /* [2][256] */
-    float *lanes;                       /* [heads + 1][32] */
-    float *scales;                      /* [heads + 2][4] */
-    float *angles;                      /* [2][pairs]: cosines, sines */
-    uint32_t table;                     /* where the row's pages begin */
-    uint32_t *last;                     /* whether this block joins */
-    uint32_t stride, kv_head, from, to; /* splits that the row sees */
-    uint32_t first, heads;              /* of the block */
-} decode_desk;
-
-/* Blocks of a KV head, for all heads that share it. */
-EXACT_INLINE uint32_t decode_parts(const decode_call *call) {
-    uint32_t group = call->attend.heads / call->attend.kv_heads;
-    return (group + DECODE_HEADS - 1) / DECODE_HEADS;
-}
-
-/* Words of a head: its state while it is computed. */
-EXACT_INLINE uint32_t decode_head_words(uint32_t stride) {
-    return 2 * stride + 2 * CALL_SPLIT + 4 * PAGES + 16 + 16;
-}
-
-EXACT_INLINE decode_desk decode_open(const decode_call *call, const kernel_place *at) {
-    const kv_call *kv = &call->attend.kv;
-    uint32_t group = call->attend.heads / call->attend.kv_heads, parts = decode_parts(call);
-    decode_desk desk;
-    desk.kv_head = at->x / parts;
-    desk.first = at->x % parts * DECODE_HEADS;
-    desk.heads = group - desk.first < DECODE_HEADS ? group - desk.first : DECODE_HEADS;
-    desk.first += desk.kv_head * group;
-    desk.stride = (kv->head_size + 15) / 16 * 16;
-    desk.head_words = decode_head_words(desk.stride);
-    desk.tiles = (uint8_t *)(void *)at->shared;
-    float *words = at->shared + call->pages * kv->head_bytes / 4;
-    desk.query = (uint8_t *)(void *)words;
-    desk.x = words + DECODE_HEADS * call->attend.query_bytes / 4;
-    desk.other = desk.x + (DECODE_HEADS + 2) * desk.stride;
-    desk.errors = desk.other + (DECODE_HEADS + 2) * desk.stride;
-    desk.lanes = desk.errors + 2 * 256;
-    desk.scales = desk.lanes + (DECODE_HEADS + 1) * 32;
-    desk.last = (uint32_t *)(void *)(desk.scales + (DECODE_HEADS + 2) * 4);
-    desk.angles = desk.scales + (DECODE_HEADS + 3) * 4;
-    kernel_place place = *at;
-    place.shared = desk.angles + desk.stride;
-    desk.attend = attend_open(&call->attend, &place);
-    desk.attend.other = desk.attend.total + desk.stride;
-    desk.attend.score = desk.attend.other + desk.stride;
-    desk.attend.weight = desk.attend.score + CALL_SPLIT;
-    desk.attend.page_largest = desk.attend.weight + CALL_SPLIT;
-    desk.attend.page_factor = desk.attend.page_largest + PAGES;
-    desk.attend.page_top = desk.attend.page_factor + PAGES;
-    desk.attend.page_weight = desk.attend.page_top + PAGES;
-    desk.attend.lanes = desk.attend.page_weight + PAGES;
-    desk.attend.state = desk.attend.lanes + 16;
-    desk.attend.tiles = desk.tiles;
-    desk.attend.split = at->z;
-    desk.table = kv->row_pages[at->y];
-    desk.from = desk.attend.begin / CALL_SPLIT;
-    desk.to = (desk.attend.end - 1) / CALL_SPLIT;
-    return desk;
-}
-
-/* Bytes of a block's shared memory. */
-static inline
-#ifdef __CUDACC__
-    __host__ __device__
-#endif
-        uint64_t
-        decode_shared(const kv_call *kv, uint64_t query_bytes, uint32_t pages) {
-    uint64_t stride = (kv->head_size + 15) / 16 * 16;
-    uint64_t words = DECODE_HEADS * query_bytes / 4 + 2 * (DECODE_HEADS + 2) * stride + 512 +
-                     (DECODE_HEADS + 1) * 32 + (DECODE_HEADS + 3) * 4 + stride +
-                     DECODE_HEADS * (2 * stride + 2 * CALL_SPLIT + 4 * PAGES + 32);
-    return pages * kv->head_bytes + 4 * words;
-}
-
-EXACT_INLINE attend_desk decode_head(const decode_desk *desk, uint32_t head) {
-    attend_desk own = desk->attend;
-    uint32_t words = head * desk->head_words;
-    own.total += words;
-    own.other += words;
-    own.score += words;
-    own.weight += words;
-    own.page_largest += words;
-    own.page_factor += words;
-    own.page_top += words;
-    own.page_weight += words;
-    own.lanes += words;
-    own.state += words;
-    return own;
-}
-
-/* Keys, then values of the split's pages that the row sees. */
-EXACT_INLINE void decode_copy(const decode_call *call, const kernel_place *at,
-                              const decode_desk *desk) {
-    const kv_call *kv = &call->attend.kv;
-    uint32_t from, to, chunks = (uint32_t)(kv->head_bytes / 16);
-    for (uint32_t page = 0; page < PAGES; page++) {
-        if (!attend_sees(&desk->attend, page, &from, &to))
-            continue;
-        const uint8_t *source =
-            kv_head_in(kv, desk->table, desk->attend.split * PAGES + page, desk->kv_head);
-        uint8_t *tile = desk->tiles + page * kv->head_bytes;
-        for (uint32_t i = at->thread; i < chunks; i += at->threads)
-            copy_begin(at, tile + 16 * i, source + 16 * i);
-    }
-    copy_mark(at);
-}
-
-/* ---- The row's own queries, key and value ---- */
-
-/* What the host sent with the step. */
-EXACT_INLINE void decode_angles_load(const decode_call *call, const kernel_place *at,
-                                     const decode_desk *desk) {
-    const position_call *own = &call->position;
-    if (own->cosine == NULL)
-        return;
-    const float *cosine = own->cosine + (uint64_t)at->y * own->pairs_max;
-    const float *sine = own->sine + (uint64_t)at->y * own->pairs_max;
-    for (uint32_t i = at->thread; i < 2 * own->pairs; i += at->threads)
-        desk->angles[i] = i < own->pairs ? cosine[i] : sine[i - own->pairs];
-}
-
-/* Whole groups of four on their way, the others at once. */
-EXACT_INLINE void decode_load(const decode_call *call, const kernel_place *at,
-                              const decode_desk *desk) {
-    const position_call *own = &call->position;
-    uint64_t row = at->y;
-    uint32_t size = own->kv.head_size, each = (size + 3) / 4;
-    for (uint32_t j = at->thread; j < (desk->heads + 2) * each; j += at->threads) {
-        uint32_t i = j / each, d = j % each * 4;
-        const float *from = i < desk->heads
-                                ? own->query + (row * own->heads + desk->first + i) * size
-                                : (i == desk->heads ? own->key : own->value) +
-                                      (row * own->kv_heads + desk->kv_head) * size;
-        float *to = desk->x + i * desk->stride;
-        if (size % 4 == 0) {
-            copy_begin(at, to + d, from + d);
-            continue;
-        }
-        for (uint32_t e = d; e < d + 4 && e < size; e++)
-            to[e] = load_fresh(from + e);
-    }
-    copy_mark(at);
-    COPY_WAIT(at, 0);
-}
-
-/* Of 16 threads of a warp for each query, and one for the key. */
-EXACT_INLINE void decode_sums(const decode_call *call, const kernel_place *at,
-                              const decode_desk *desk, bool squares) {
-    uint32_t i = at->thread / WARP, lane = at->thread % WARP, size = call->position.kv.head_size;
-    if (i > desk->heads || lane >= 16)
-        return;
-    const norm_call *norm = i < desk->heads ? &call->position.query_norm : &call->position.key_norm;
-    float *lanes = desk->lanes + i * 32;
-    if (norm->kind != CALL_NORM_NONE)
-        norm_lane(desk->x + i * desk->stride, size, squares,
-                  squares ? norm_mean(norm, size, lanes) : 0.0f, lane,
-                  squares ? lanes + 16 : lanes);
-}
-
-EXACT_INLINE void decode_norms(const decode_call *call, const kernel_place *at,
-                               const decode_desk *desk) {
-    uint32_t size = call->position.kv.head_size;
-    for (uint32_t i = 0; i <= desk->heads; i++) {
-        const norm_call *norm =
-            i < desk->heads ? &call->position.query_norm : &call->position.key_norm;
-        if (norm->kind != CALL_NORM_NONE)
-            position_norm(norm, at, size, desk->lanes + 32 * i, desk->x + i * desk->stride);
-    }
-}
-
-EXACT_INLINE void decode_angles(const decode_call *call, const kernel_place *at,
-                                const decode_desk *desk) {
-    const float *cosine = desk->angles, *sine = cosine + call->position.pairs;
-    for (uint32_t i = 0; i <= desk->heads; i++)
-        position_turn(&call->position, at, cosine, sine, desk->x + i * desk->stride);
-}
-
-EXACT_INLINE void decode_spread(const decode_call *call, const kernel_place *at,
-                                const decode_desk *desk, uint32_t half, const float *x,
-                                float *other) {
-    for (uint32_t i = 0; i < desk->heads + 2; i++)
-        head_rotate(at, call->position.kv.head_size, half, x + i * desk->stride,
-                    other + i * desk->stride);
-}
-
-/* Of one thread of each of some warps. */
-EXACT_INLINE void decode_largest(const decode_call *call, const kernel_place *at,
-                                 const decode_desk *desk) {
-    uint32_t i = at->thread / WARP;
-    if (i < desk->heads + 2 && at->thread % WARP == 0)
-        position_largest(desk->x + i * desk->stride, call->position.kv.head_size,
-                         desk->scales + 4 * i + 2);
-}
-
-EXACT_INLINE void decode_errors(const decode_call *call, const kernel_place *at,
-                                const decode_desk *desk) {
-    for (uint32_t i = 0; i < 2; i++)
-        position_error(at, desk->x + (desk->heads + i) * desk->stride, call->position.kv.head_size,
-                       desk->scales[4 * (desk->heads + i) + 2], desk->errors + i * 256);
-}
-
-EXACT_INLINE void decode_scales(const decode_call *call, const kernel_place *at,
-                                const decode_desk *desk) {
-    uint32_t i = at->thread / WARP, type = call->position.kv.type;
-    if (i >= desk->heads + 2 || at->thread % WARP != 0 || (i < desk->heads && type == CALL_KV_FP8))
-        return;
-    float *scales = desk->scales + 4 * i;
-    position_scale(type, scales[2], desk->errors + (i > desk->heads ? 256 : 0), scales);
-}
-
-/* Where the row's own key and value go: the copy of their page and, of one block for all heads that
- * share them, the page. */
-typedef struct decode_target {
-    uint8_t *tile, *page;
-    uint32_t slot;
-    bool own, owner;
-} decode_target;
-
-EXACT_INLINE decode_target decode_target_of(const decode_call *call, const kernel_place *at,
-                                            const decode_desk *desk) {
-    const kv_call *kv = &call->position.kv;
-    uint32_t position = desk->attend.end - 1;
-    decode_target target = {
-        .tile = desk->tiles + position % CALL_SPLIT / CALL_PAGE * kv->head_bytes,
-        .page = kv_head_in(kv, desk->table, position / CALL_PAGE, desk->kv_head),
-        .slot = position % CALL_PAGE,
-        .own = desk->attend.split == desk->to,
-        .owner = at->x % decode_parts(call) == 0};
-    return target;
-}
-
-/* Queries in the form that scores read, the key and the value where they go. */
-EXACT_INLINE void decode_put(const decode_call *call, const kernel_place *at,
-                             const decode_desk *desk) {
-    const kv_call *kv = &call->position.kv;
-    decode_target target = decode_target_of(call, at, desk);
-    for (uint32_t i = 0; i < desk->heads; i++)
-        position_query(&call->position, at, desk->scales + 4 * i, desk->x + i * desk->stride,
-                       desk->query + i * call->attend.query_bytes);
-    for (uint32_t i = 0; i < 2 && target.own; i++) {
-        const float *x = desk->x + (desk->heads + i) * desk->stride;
-        const float *scales = desk->scales + 4 * (desk->heads + i);
-        position_put(kv, at, target.tile, target.slot, i == 1, scales, x);
-        if (target.owner)
-            position_put(kv, at, target.page, target.slot, i == 1, scales, x);
-    }
-}
-
-/* Number d of a query or key behind the rotation to its position. */
-EXACT_INLINE float decode_turned(const decode_call *call, const decode_desk *desk, const float *x,
-                                 uint32_t d) {
-    const position_call *own = &call->position;
-    if (own->cosine == NULL || d >= 2 * own->pairs)
-        return x[d];
-    bool second = own->interleaved ? d % 2 == 1 : d >= own->pairs;
-    uint32_t pair = own->interleaved ? d / 2 : second ? d - own->pairs : d;
-    uint32_t other = own->interleaved ? d ^ 1u : second ? pair : d + own->pairs;
-    float sine = desk->angles[own->pairs + pair];
-    return fmaf(second ? x[other] : -x[other], sine, x[d] * desk->angles[pair]);
-}
-
-/* All of that in one stage, for pages of floats and heads without norms. */
-EXACT_INLINE void decode_put_plain(const decode_call *call, const kernel_place *at,
-                                   const decode_desk *desk) {
-    const kv_call *kv = &call->position.kv;
-    decode_target target = decode_target_of(call, at, desk);
-    uint32_t size = kv->head_size, all = (desk->heads + (target.own ? 2 : 0)) * size;
-    for (uint32_t j = at->thread; j < all; j += at->threads) {
-        uint32_t i = j / size, d = j % size;
-        bool value = i == desk->heads + 1;
-        const float *x = desk->x + i * desk->stride;
-        float y = value ? x[d] : decode_turned(call, desk, x, d);
-        if (i < desk->heads) {
-            ((float *)(void *)(desk->query + i * call->attend.query_bytes))[d] =
-                y * call->position.query_factor;
-            continue;
-        }
-        uint64_t begin = value ? kv->value_offset : 0;
-        uint64_t place = value ? value_place(kv->type, kv->value_stride, d, target.slot)
-                               : key_place(kv->type, d, target.slot);
-        tile_put(kv->type, target.tile + begin, place, y);
-        if (target.owner)
-            tile_put(kv->type, target.page + begin, place, y);
-    }
-}
-
-EXACT_INLINE void decode_position(const decode_call *call, kernel_place *at, decode_desk *desk) {
-    const position_call *own = &call->position;
-    uint32_t size = own->kv.head_size, type = own->kv.type;
-    bool normed = own->query_norm.kind != CALL_NORM_NONE || own->key_norm.kind != CALL_NORM_NONE;
-    CUDA_EACH(at, decode_load(call, at, desk));
-    if (!normed && !kv_scaled(type)) {
-        CUDA_EACH(at, decode_put_plain(call, at, desk));
-        return;
-    }
-    if (own->query_norm.kind == CALL_NORM_LAYER || own->key_norm.kind == CALL_NORM_LAYER)
-        CUDA_EACH(at, decode_sums(call, at, desk, false));
-    if (normed) {
-        CUDA_EACH(at, decode_sums(call, at, desk, true));
-        CUDA_EACH(at, decode_norms(call, at, desk));
-    }
-    if (own->cosine != NULL)
-        CUDA_EACH(at, decode_angles(call, at, desk));
-    if (kv_scaled(type)) {
-        for (uint32_t half = 1;; half = 2 * half < size ? 2 * half : 0) {
-            CUDA_EACH(at, decode_spread(call, at, desk, half, desk->x, desk->other));
-            float *swap = desk->x;
-            desk->x = desk->other;
-            desk->other = swap;
-            if (half == 0)
-                break;
-        }
-        CUDA_EACH(at, decode_largest(call, at, desk));
-        if (type == CALL_KV_FP8)
-            CUDA_EACH(at, decode_errors(call, at, desk));
-        CUDA_EACH(at, decode_scales(call, at, desk));
-    }
-    CUDA_EACH(at, decode_put(call, at, desk));
-}
+#include "device/cuda/kernels/decode_row.h"
 
 /* ---- The split ---- */
 
@@ -342,28 +15,42 @@ typedef struct decode_numbers {
     float of[DECODE_HEADS];
 } decode_numbers;
 
-/* Of one position and `heads` queries, a constant as the type may be: a key is read once. */
+/* Of one position and `heads` queries, a constant as the type may be: a key is read once, queries
+ * four numbers at a time. */
 EXACT_INLINE void decode_chains(uint32_t type, uint32_t heads, uint32_t size, const uint8_t *tile,
                                 const uint8_t *query, uint64_t query_bytes, uint32_t slot,
                                 decode_numbers *scores) {
-    const float *q = (const float *)(const void *)query;
-    uint64_t words = query_bytes / 4;
     decode_numbers s;
+    uint32_t whole = size / 4 * 4;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
     for (uint32_t i = 0; i < heads; i++)
         s.of[i] = 0.0f;
 #ifdef __CUDA_ARCH__
-#pragma unroll 8
+#pragma unroll 2
 #endif
-    for (uint32_t d = 0; d < size; d++) {
-        float k = tile_number(type, tile, key_place(type, d, slot));
+    for (uint32_t d = 0; d < whole; d += 4) {
+        float k[4];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
+        for (uint32_t j = 0; j < 4; j++)
+            k[j] = tile_number(type, tile, key_place(type, d + j, slot));
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t i = 0; i < heads; i++) {
+            exact_words q = exact_load_words(query + i * query_bytes + 4 * d);
+            for (uint32_t j = 0; j < 4; j++)
+                s.of[i] = fmaf(k[j], exact_float(q.word[j]), s.of[i]);
+        }
+    }
+    for (uint32_t d = whole; d < size; d++) {
+        float k = tile_number(type, tile, key_place(type, d, slot));
         for (uint32_t i = 0; i < heads; i++)
-            s.of[i] = fmaf(k, q[i * words + d], s.of[i]);
+            s.of[i] =
+                fmaf(k, exact_float(exact_load_word(query + i * query_bytes + 4 * d)), s.of[i]);
     }
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -470,36 +157,50 @@ EXACT_INLINE void decode_scores(const decode_call *call, const kernel_place *at,
 }
 
 /* s becomes p, w beside it. Every thread follows m from page to page by itself; a thread for each
- * page keeps its factor, one keeps m. */
-EXACT_INLINE void decode_weigh(const decode_call *call, const kernel_place *at,
-                               const attend_desk *attend, uint32_t kv_head) {
-    uint32_t from, to;
-    float m = -1e30f;
+ * page keeps its factor, one keeps m. Without branches between heads, so that they overlap. */
+EXACT_INLINE void decode_weights(const decode_call *call, const kernel_place *at,
+                                 const decode_desk *desk) {
+    const attend_desk *first = &desk->attend;
+    const kv_call *kv = &call->attend.kv;
+    uint32_t page = at->thread / CALL_PAGE, slot = at->thread % CALL_PAGE, from, to;
+    uint32_t base = desk->attend.split * CALL_SPLIT;
+    uint32_t low = first->begin > base ? (first->begin - base) / CALL_PAGE : 0;
+    uint32_t high = (first->end - 1 - base) / CALL_PAGE; /* pages that the row sees */
+    bool sees = attend_sees(first, page, &from, &to), leads = slot == 0;
+    float value_scale = 1.0f;
+    if (sees && kv_scaled(kv->type) && slot >= from && slot < to)
+        value_scale = exact_float(exact_load_word(desk->tiles + page * kv->head_bytes +
+                                                  kv->value_offset + kv->value_bytes + 4 * slot));
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-    for (uint32_t i = 0; i < PAGES; i++) {
-        float largest = attend->page_largest[i], before = m;
-        bool higher = attend_sees(attend, i, &from, &to) && largest > m + 8.0f;
-        m = higher ? largest : m;
-        if (at->thread != i * CALL_PAGE)
+    for (uint32_t head = 0; head < DECODE_HEADS; head++) {
+        if (head >= desk->heads)
             continue;
-        attend->page_factor[i] = higher ? exact_exp2(before - largest) : -1.0f; /* no factor */
-        attend->page_top[i] = m;
-    }
-    if (at->thread == 0)
-        attend->state[0] = m;
+        const float *largest = first->page_largest + head * desk->head_words;
+        float *score = first->score + head * desk->head_words + at->thread;
+        float m = -1e30f, before = m, top = m;
+        bool higher = false;
 #ifdef __CUDA_ARCH__
-    __syncwarp();
+#pragma unroll
 #endif
-    attend_weigh(&call->attend, at, attend, kv_head);
-}
-
-EXACT_INLINE void decode_weights(const decode_call *call, const kernel_place *at,
-                                 const decode_desk *desk) {
-    for (uint32_t i = 0; i < desk->heads; i++) {
-        attend_desk own = decode_head(desk, i);
-        decode_weigh(call, at, &own, desk->kv_head);
+        for (uint32_t i = 0; i < PAGES; i++) {
+            bool rises = i >= low && i <= high && largest[i] > m + 8.0f;
+            if (i == page) {
+                higher = rises;
+                before = m;
+            }
+            m = rises ? largest[i] : m;
+            top = i == page ? m : top;
+        }
+        float p = sees ? exact_exp2(*score - top) : 0.0f;
+        first->weight[head * desk->head_words + at->thread] = p * value_scale;
+        *score = p;
+        if (leads) /* a negative factor: nothing is multiplied */
+            first->page_factor[head * desk->head_words + page] =
+                higher ? exact_exp2(before - top) : -1.0f;
+        if (at->thread == 0)
+            first->state[head * desk->head_words] = m;
     }
 }
 
@@ -529,15 +230,34 @@ EXACT_INLINE void decode_sums_of_weights(const kernel_place *at, const decode_de
         attend_sums(&mine, &own);
 }
 
-/* Two heads with pages of f16: a value is read once. */
+/* Two heads with pages of f16: a value is read once, weights four at a time. Those of positions
+ * that the row does not see are left out. */
 EXACT_INLINE void decode_two(const kv_call *kv, const uint8_t *tile, const float *first,
                              const float *second, uint32_t d, uint32_t from, uint32_t to,
                              float *acc) {
     float a = acc[0], b = acc[1];
+    uint32_t i = from;
+    for (; i < to && i % 4 != 0; i++) {
+        float v = tile_number(CALL_KV_F16, tile, value_place(CALL_KV_F16, kv->value_stride, d, i));
+        a = fmaf(v, first[i], a);
+        b = fmaf(v, second[i], b);
+    }
 #ifdef __CUDA_ARCH__
-#pragma unroll 8
+#pragma unroll 2
 #endif
-    for (uint32_t i = from; i < to; i++) {
+    for (; i + 4 <= to; i += 4) {
+        exact_words w = exact_load_words(first + i), u = exact_load_words(second + i);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (uint32_t j = 0; j < 4; j++) {
+            float v = tile_number(CALL_KV_F16, tile,
+                                  value_place(CALL_KV_F16, kv->value_stride, d, i + j));
+            a = fmaf(v, exact_float(w.word[j]), a);
+            b = fmaf(v, exact_float(u.word[j]), b);
+        }
+    }
+    for (; i < to; i++) {
         float v = tile_number(CALL_KV_F16, tile, value_place(CALL_KV_F16, kv->value_stride, d, i));
         a = fmaf(v, first[i], a);
         b = fmaf(v, second[i], b);
@@ -696,12 +416,12 @@ EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
     decode_desk desk = decode_open(call, at);
     uint32_t size = call->attend.kv.head_size;
     bool scaled = kv_scaled(call->attend.kv.type), turned = false;
-    place_let_next();
     if (at->z < desk.from || at->z > desk.to)
         return;
     CUDA_EACH(at, decode_copy(call, at, &desk); decode_angles_load(call, at, &desk));
     place_wait();
     decode_position(call, at, &desk);
+    place_let_next();
     decode_split(call, at, &desk);
     if (desk.to > desk.from) {
         CUDA_EACH(at, decode_give(call, at, &desk));

@@ -79,8 +79,8 @@ EXACT_INLINE const uint8_t *few_panel(const few_call *call, uint32_t panel) {
 
 EXACT_INLINE void few_share(few_part *part, const kernel_place *at, uint32_t blocks) {
     uint32_t together = part->call->paired ? 2 : 1, all = part->call->panels / together;
-    part->first = (uint32_t)((uint64_t)all * at->x / blocks) * together;
-    part->end = (uint32_t)((uint64_t)all * (at->x + 1) / blocks) * together;
+    part->first = all * at->x / blocks * together; /* panels of a matrix: at most 2^20 */
+    part->end = all * (at->x + 1) / blocks * together;
 }
 
 /* ---- Tensor cores ---- */
@@ -198,8 +198,11 @@ EXACT_INLINE float *few_kept(const few_part *part, uint32_t row, uint32_t panel,
 EXACT_INLINE few_walk few_first(const few_call *call, const kernel_place *at, uint32_t span) {
     few_walk walk = {warp_of(at), 0};
     if (!call->whole) {
-        walk.panel = warp_of(at) / span;
-        walk.piece = warp_of(at) % span;
+        walk = (few_walk){0, warp_of(at)};
+        while (walk.piece >= span) {
+            walk.piece -= span;
+            walk.panel++;
+        }
     }
     return walk;
 }
@@ -563,7 +566,8 @@ EXACT_INLINE void few_outputs(const few_part *part, const kernel_place *at, uint
     uint32_t outputs = panels / each * 16;
     uint32_t first = part->first + few_group(part, round) * call->together;
     for (uint32_t j = at->thread; j < outputs * call->input.rows; j += at->threads) {
-        uint32_t row = j / outputs, panel = j % outputs / 16 * each, lane = j % 16;
+        uint32_t row = call->input.rows == 1 ? 0 : j / outputs;
+        uint32_t panel = (j - row * outputs) / 16 * each, lane = j % 16;
         float f = few_sum(part, round, row, panel, lane, q4r);
         float gate = call->paired ? few_sum(part, round, row, panel + 1, lane, q4r) : 0.0f;
         if (few_chunk(part, round) + 1 == part->chunks)
@@ -597,7 +601,8 @@ EXACT_INLINE void few_round(const few_part *part, kernel_place *at, uint32_t rou
 /* ---- Kernels ---- */
 
 EXACT_INLINE uint32_t few_groups(const few_part *part) {
-    return (part->end - part->first + part->call->together - 1) / part->call->together;
+    uint32_t panels = part->end - part->first, together = part->call->together;
+    return panels <= together ? 1 : (panels + together - 1) / together;
 }
 
 /* The weights that the block reads first and has not asked for yet. */
@@ -627,6 +632,18 @@ EXACT_INLINE void few_sources(const few_part *part, const kernel_place *at) {
         part->source[i] = few_panel(part->call, part->first + i);
 }
 
+/* Reads the call once, so that its parts are in the cache of constants when they are needed. */
+EXACT_INLINE void few_touch(const few_call *call) {
+#ifdef __CUDA_ARCH__
+    const uint32_t *words = (const uint32_t *)(const void *)call;
+#pragma unroll
+    for (uint32_t i = 0; i < sizeof(*call) / 4; i += 16)
+        asm volatile("" ::"r"(words[i]));
+#else
+    (void)call;
+#endif
+}
+
 EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, bool q4r) {
     few_part part;
     uint32_t k = call->input.k;
@@ -635,15 +652,18 @@ EXACT_INLINE void few_integers(const few_call *call, kernel_place *at, bool q4r)
     part.pieces = q4r ? part.steps : (part.steps + 3) / 4;
     few_lay(call, warps_of(at), at->shared, &part);
     few_share(&part, at, at->blocks);
-    part.chunks = (part.pieces + call->span - 1) / call->span;
+    part.chunks = call->span >= part.pieces ? 1 : (part.pieces + call->span - 1) / call->span;
     part.rounds = few_groups(&part) * part.chunks;
-    place_let_next();
+    few_touch(call);
     CUDA_EACH(at, few_sources(&part, at); input_early(&call->input, at, &part.desk));
     CUDA_WARPS(at, few_start(&part, at, q4r));
     if (call->ahead > 0)
         CUDA_EACH(at, few_ahead(&part, at));
     place_wait();
     input_make(&call->input, at, &part.desk);
+    /* Not sooner: its blocks would not be one for each multiprocessor, and take this input's time.
+     */
+    place_let_next();
     for (uint32_t round = 0; round <= part.rounds; round++)
         CUDA_WARPS(at, few_round(&part, at, round, q4r));
 }
@@ -654,103 +674,6 @@ EXACT_INLINE void kernel_few_q4r(const few_call *call, kernel_place *at) {
 
 EXACT_INLINE void kernel_few_q8b(const few_call *call, kernel_place *at) {
     few_integers(call, at, false);
-}
-
-/* ---- Floats: one chain of fma for each output ---- */
-
-/* Weights go through a ring in shared memory: lines [step · lines, …) of all panels of a round. A
- * panel's part is followed by an unused line, so that two panels lie in different banks. */
-EXACT_INLINE uint8_t *ring_at(const few_part *part, uint32_t step, uint32_t panel) {
-    uint32_t bytes = (part->call->lines + 1) * EXACT_LINE;
-    return (uint8_t *)(void *)part->desk.slots +
-           (step % FEW_RING * part->call->together + panel) * bytes;
-}
-
-EXACT_INLINE void ring_fill(const few_part *part, const kernel_place *at, uint32_t round,
-                            uint32_t step) {
-    const few_call *call = part->call;
-    uint32_t all = (call->input.k + 1) / 2, begin = step * call->lines;
-    uint32_t lines = begin < all ? all - begin : 0;
-    lines = lines < call->lines ? lines : call->lines;
-    uint32_t first = part->first + round * call->together, panels = few_panels(part, round);
-    for (uint32_t j = at->thread; j < panels * lines * 4; j += at->threads) {
-        uint32_t panel = j / (lines * 4), place = j % (lines * 4) * 16;
-        copy_begin(at, ring_at(part, step, panel) + place,
-                   few_panel(call, first + panel) + (uint64_t)begin * EXACT_LINE + place);
-    }
-    copy_mark(at);
-}
-
-EXACT_INLINE float chain_pairs(uint32_t type, const uint8_t *line, const float *x, uint32_t pairs,
-                               float f) {
-#ifdef __CUDA_ARCH__
-#pragma unroll 8
-#endif
-    for (uint32_t i = 0; i < pairs; i++) {
-        uint32_t pair = exact_load_word(line + i * EXACT_LINE);
-        uint16_t a = (uint16_t)pair, b = (uint16_t)(pair >> 16);
-        f = fmaf(type == TYPE_BF16 ? exact_from_brain(a) : exact_from_half(a), x[2 * i], f);
-        f = fmaf(type == TYPE_BF16 ? exact_from_brain(b) : exact_from_half(b), x[2 * i + 1], f);
-    }
-    return f;
-}
-
-/* Of a thread for each output: the step's part of its chain. */
-EXACT_INLINE void ring_chain(const few_part *part, const kernel_place *at, uint32_t round,
-                             uint32_t step, float *kept) {
-    const few_call *call = part->call;
-    uint32_t outputs = few_panels(part, round) * 16, k = call->input.k;
-    if (at->thread >= outputs * call->input.rows)
-        return;
-    uint32_t row = at->thread / outputs, panel = at->thread % outputs / 16;
-    uint32_t begin = step * call->lines, pairs = k / 2 - begin;
-    pairs = pairs < call->lines ? pairs : call->lines;
-    const uint8_t *line = ring_at(part, step, panel) + 4 * (at->thread % 16);
-    const float *x = part->desk.stage + row * part->desk.k + 2 * begin;
-    float f = step == 0 ? 0.0f : kept[at->thread];
-    f = call->type == TYPE_BF16 ? chain_pairs(TYPE_BF16, line, x, pairs, f)
-                                : chain_pairs(TYPE_F16, line, x, pairs, f);
-    if (k % 2 == 1 && pairs < call->lines && begin + pairs == k / 2) {
-        uint16_t last = exact_load_half(line + pairs * EXACT_LINE);
-        f = fmaf(call->type == TYPE_BF16 ? exact_from_brain(last) : exact_from_half(last),
-                 x[2 * pairs], f);
-    }
-    kept[at->thread] = f;
-}
-
-EXACT_INLINE void ring_outputs(const few_part *part, const kernel_place *at, uint32_t round,
-                               const float *kept) {
-    const few_call *call = part->call;
-    uint32_t outputs = few_panels(part, round) * 16, each = call->paired ? 32 : 16;
-    uint32_t row = at->thread / outputs, inside = at->thread % outputs;
-    if (at->thread >= outputs * call->input.rows || inside % each >= 16)
-        return;
-    few_store(call, part->first + round * call->together + inside / 16, row, inside % 16,
-              kept[at->thread], call->paired ? kept[at->thread + 16] : 0.0f);
-}
-
-EXACT_INLINE void kernel_few_float(const few_call *call, kernel_place *at) {
-    few_part part;
-    uint32_t all = (call->input.k + 1) / 2, steps = (all + call->lines - 1) / call->lines;
-    part.call = call;
-    part.chunks = 1;
-    few_desk_lay(&call->input, at->shared, &part.desk);
-    few_share(&part, at, at->blocks);
-    place_let_next();
-    CUDA_EACH(at, few_ahead(&part, at); input_early(&call->input, at, &part.desk));
-    place_wait();
-    input_make(&call->input, at, &part.desk);
-    float *kept = part.desk.slots + FEW_RING * call->together * (call->lines + 1) * EXACT_LINE / 4;
-    uint32_t rounds = few_groups(&part);
-    for (uint32_t round = 0; round < rounds; round++) {
-        CUDA_EACH(at, for (uint32_t step = 0; step + 1 < FEW_RING; step++)
-                          ring_fill(&part, at, round, step);
-                  COPY_WAIT(at, FEW_RING - 2));
-        for (uint32_t step = 0; step < steps; step++)
-            CUDA_EACH(at, ring_fill(&part, at, round, step + FEW_RING - 1);
-                      ring_chain(&part, at, round, step, kept); COPY_WAIT(at, FEW_RING - 2));
-        CUDA_EACH(at, ring_outputs(&part, at, round, kept); COPY_WAIT(at, 0));
-    }
 }
 
 #endif

@@ -11,6 +11,7 @@
 #define INPUT_K 256 /* of a warp */
 #define LANE_K  8   /* of a lane: numbers 8 · lane … */
 
+#define NORM_WORDS    36 /* 16 sums, 16 of squares, mean, scale */
 #define INPUT_PAD_A8R 64 /* bytes behind a column of numbers: others begin in other banks */
 #define INPUT_PAD_A16 32
 
@@ -18,7 +19,7 @@
 typedef struct few_desk {
     float *stage;   /* [together][k up to 256], dead when slots are used; FLOAT: x itself */
     float *weight;  /* the norm's */
-    float *lanes;   /* [rows][32] sums of norms */
+    float *lanes;   /* [rows][NORM_WORDS] sums of norms, then mean and scale */
     int8_t *number; /* [columns][stride] */
     float *scale;   /* [k / 32 or k / 256][scale_rows] */
     int32_t *sums;  /* A8R: [k / 256][8] -128 times a row's sum */
@@ -47,7 +48,7 @@ EXACT_INLINE uint32_t few_desk_lay(const few_input *input, float *base, few_desk
     desk->weight = base + at;
     at += input->norm.kind != CALL_NORM_NONE ? k : 0;
     desk->lanes = base + at;
-    at += rows * 32;
+    at += rows * NORM_WORDS;
     desk->number = (int8_t *)(void *)(base + at);
     at += quantised ? (planes ? 2 : 1) * rows * desk->stride / 4 : 0;
     desk->sums = (int32_t *)(void *)(base + at);
@@ -101,6 +102,9 @@ EXACT_INLINE void input_stage(const few_input *input, const kernel_place *at, co
         if (!input->activated)
             input_copy(at, x, input->k, input->stride % 4 == 0, to);
         else
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
             for (uint32_t j = at->thread; j < input->k; j += at->threads)
                 to[j] = input_number(input, x, gate, j);
         for (uint32_t j = input->k + at->thread; j < desk->k; j += at->threads)
@@ -110,16 +114,25 @@ EXACT_INLINE void input_stage(const few_input *input, const kernel_place *at, co
     COPY_WAIT(at, 0);
 }
 
-/* Of 16 lanes of the warp of each staged row. */
+/* Of 16 lanes of the warp of each staged row; then one has its mean and scale. */
 EXACT_INLINE void input_sums(const few_input *input, const kernel_place *at, const few_desk *desk,
                              uint32_t first, bool squares) {
-    uint32_t i = at->thread / WARP, lane = at->thread % WARP;
-    if (i >= input->together || first + i >= input->rows || lane >= 16)
+    uint32_t i = warp_of(at);
+    if (i >= input->together || first + i >= input->rows)
         return;
-    float *lanes = desk->lanes + (first + i) * 32;
-    float mean = squares ? norm_mean(&input->norm, input->k, lanes) : 0.0f;
-    norm_lane(desk->stage + i * desk->k, input->k, squares, mean, lane,
-              squares ? lanes + 16 : lanes);
+    float *lanes = desk->lanes + (first + i) * NORM_WORDS;
+    EACH_LANE(at, own) if (lane < 16) {
+        float mean = squares ? norm_mean(&input->norm, input->k, lanes) : 0.0f;
+        norm_lane(desk->stage + i * desk->k, input->k, squares, mean, lane,
+                  squares ? lanes + 16 : lanes);
+    }
+#ifdef __CUDA_ARCH__
+    __syncwarp();
+#endif
+    EACH_LANE(at, own) if (lane == 0 && squares) {
+        lanes[32] = norm_mean(&input->norm, input->k, lanes);
+        lanes[33] = norm_scale(&input->norm, input->k, lanes);
+    }
 }
 
 /* ---- 256 numbers of a warp ---- */
@@ -132,9 +145,8 @@ EXACT_INLINE void lane_load(const few_input *input, const kernel_place *at, cons
                             const float *stage, uint32_t row, uint32_t begin,
                             lane_numbers *numbers) {
     bool normed = input->norm.kind != CALL_NORM_NONE;
-    const float *lanes = desk->lanes + row * 32, *bias = input->norm.bias;
-    float mean = normed ? norm_mean(&input->norm, input->k, lanes) : 0.0f;
-    float scale = normed ? norm_scale(&input->norm, input->k, lanes) : 0.0f;
+    const float *lanes = desk->lanes + row * NORM_WORDS, *bias = input->norm.bias;
+    float mean = normed ? lanes[32] : 0.0f, scale = normed ? lanes[33] : 0.0f;
     EACH_LANE(at, own) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -156,13 +168,12 @@ EXACT_INLINE void lane_load(const few_input *input, const kernel_place *at, cons
     }
 }
 
-/* The same from where the row is; zeros behind k. */
+/* The same from where the row is, without an activation; zeros behind k. */
 EXACT_INLINE void lane_fetch(const few_input *input, const kernel_place *at, uint32_t first,
                              uint32_t begin, lane_numbers *numbers) {
     uint32_t row = input->index != NULL ? input->index[first] : first;
     const float *x = input->x + row * input->stride;
-    const float *gate = input->gate != NULL ? input->gate + row * input->stride : NULL;
-    bool aligned = !input->activated && input->stride % 4 == 0;
+    bool aligned = input->stride % 4 == 0;
     EACH_LANE(at, own) {
         uint32_t i = begin + lane * LANE_K;
         if (aligned && i + LANE_K <= input->k) {
@@ -174,9 +185,24 @@ EXACT_INLINE void lane_fetch(const few_input *input, const kernel_place *at, uin
             continue;
         }
         for (uint32_t j = 0; j < LANE_K; j++)
-            numbers[own].y[j] = i + j >= input->k  ? 0.0f
-                                : input->activated ? input_number(input, x, gate, i + j)
-                                                   : load_fresh(x + i + j);
+            numbers[own].y[j] = i + j >= input->k ? 0.0f : load_fresh(x + i + j);
+    }
+}
+
+EXACT_INLINE void lane_exchange(const kernel_place *at, uint32_t mask, const uint32_t *size,
+                                lane_numbers *numbers) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t j = 0; j < LANE_K; j++) {
+        float mine[OWN_LANES], other[OWN_LANES];
+        EACH_LANE(at, own) {
+            mine[own] = numbers[own].y[j];
+        }
+        exchange_floats(mine, mask, other);
+        EACH_LANE(at, own)
+        if (size == NULL || mask * LANE_K < size[own])
+            numbers[own].y[j] = fmaf(mine[own], (lane & mask) == 0 ? 1.0f : -1.0f, other[own]);
     }
 }
 
@@ -203,27 +229,22 @@ EXACT_INLINE void lane_rotate(const kernel_place *at, uint32_t count, lane_numbe
                     y[j + half] = low - high;
                 }
     }
+    if (count == PREPARE_K)
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-    for (uint32_t mask = 1; mask < WARP; mask *= 2)
+        for (uint32_t mask = 1; mask < WARP; mask *= 2)
+            lane_exchange(at, mask, NULL, numbers);
+    else
 #ifdef __CUDA_ARCH__
-#pragma unroll
+#pragma unroll 1
 #endif
-        for (uint32_t j = 0; j < LANE_K; j++) {
-            float mine[OWN_LANES], other[OWN_LANES];
-            EACH_LANE(at, own) {
-                mine[own] = numbers[own].y[j];
-            }
-            exchange_floats(mine, mask, other);
-            EACH_LANE(at, own)
-            if (count == PREPARE_K || mask * LANE_K < size[own])
-                numbers[own].y[j] = fmaf(mine[own], (lane & mask) == 0 ? 1.0f : -1.0f, other[own]);
-        }
+        for (uint32_t mask = 1; mask < WARP; mask *= 2)
+            lane_exchange(at, mask, size, numbers);
     EACH_LANE(at, own) {
-        for (uint32_t j = 0; j < LANE_K; j++)
-            numbers[own].y[j] =
-                lane * LANE_K < count ? numbers[own].y[j] * rotate_factor(size[own]) : 0.0f;
+        float factor = lane * LANE_K < count ? rotate_factor(size[own]) : 0.0f;
+        for (uint32_t j = 0; j < LANE_K; j++) /* behind them they may be anything */
+            numbers[own].y[j] = lane * LANE_K < count ? numbers[own].y[j] * factor : 0.0f;
     }
 }
 
@@ -305,16 +326,22 @@ EXACT_INLINE void lane_finish(const few_input *input, const kernel_place *at, co
     lane_quantise(input, at, desk, row, begin, numbers);
 }
 
-/* Staged rows, 256 k of a row at a time. */
+/* Staged rows, or all that are not staged, 256 k of a row at a time. */
 EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, const few_desk *desk,
                              uint32_t first) {
-    uint32_t blocks = desk->k / INPUT_K, staged = input->rows - first;
-    staged = staged < input->together ? staged : input->together;
-    for (uint32_t u = warp_of(at); u < staged * blocks; u += warps_of(at)) {
-        uint32_t i = u / blocks, begin = u % blocks * INPUT_K;
+    uint32_t blocks = desk->k / INPUT_K, rows = input->rows - first;
+    rows = rows < input->together || input->direct ? rows : input->together;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (uint32_t u = warp_of(at); u < rows * blocks; u += warps_of(at)) {
+        uint32_t i = rows == 1 ? 0 : u / blocks, begin = (u - i * blocks) * INPUT_K;
         lane_numbers numbers[OWN_LANES];
         float *stage = desk->stage + i * desk->k;
-        lane_load(input, at, desk, stage, first + i, begin, numbers);
+        if (input->direct)
+            lane_fetch(input, at, i, begin, numbers);
+        else
+            lane_load(input, at, desk, stage, first + i, begin, numbers);
         if (input->form != CALL_FLOAT) {
             lane_finish(input, at, desk, first + i, begin, numbers);
             continue;
@@ -326,25 +353,6 @@ EXACT_INLINE void input_warp(const few_input *input, const kernel_place *at, con
     }
 }
 
-/* Rows that are not staged; the next 256 k come while these are computed. */
-EXACT_INLINE void input_direct(const few_input *input, const kernel_place *at,
-                               const few_desk *desk) {
-    uint32_t blocks = desk->k / INPUT_K, all = input->rows * blocks;
-    lane_numbers numbers[OWN_LANES], next[OWN_LANES];
-    uint32_t u = warp_of(at);
-    if (u < all)
-        lane_fetch(input, at, u / blocks, u % blocks * INPUT_K, next);
-    while (u < all) {
-        uint32_t row = u / blocks, begin = u % blocks * INPUT_K;
-        for (uint32_t i = 0; i < OWN_LANES; i++)
-            numbers[i] = next[i];
-        u += warps_of(at);
-        if (u < all)
-            lane_fetch(input, at, u / blocks, u % blocks * INPUT_K, next);
-        lane_finish(input, at, desk, row, begin, numbers);
-    }
-}
-
 /* What does not depend on the kernel in front. */
 EXACT_INLINE void input_early(const few_input *input, const kernel_place *at,
                               const few_desk *desk) {
@@ -352,19 +360,70 @@ EXACT_INLINE void input_early(const few_input *input, const kernel_place *at,
         input_copy(at, input->norm.weight, input->k, true, desk->weight);
 }
 
+/* What a kernel of its own has made (kernel_ready). */
+EXACT_INLINE void input_take(const few_input *input, const kernel_place *at, const few_desk *desk) {
+    uint8_t *to = (uint8_t *)desk->number;
+    uint32_t bytes = (uint32_t)((uint8_t *)desk->slots - to);
+    for (uint32_t i = 16 * at->thread; i < bytes; i += 16 * at->threads)
+        copy_begin(at, to + i, input->ready + i);
+    copy_mark(at);
+    COPY_WAIT(at, 0);
+}
+
 EXACT_INLINE void input_make(const few_input *input, kernel_place *at, const few_desk *desk) {
-    if (input->direct) {
-        CUDA_WARPS(at, input_direct(input, at, desk));
+    if (input->ready != NULL) {
+        CUDA_EACH(at, input_take(input, at, desk));
         return;
     }
-    for (uint32_t first = 0; first < input->rows; first += input->together) {
-        CUDA_EACH(at, input_stage(input, at, desk, first));
+    uint32_t together = input->direct ? input->rows : input->together;
+    for (uint32_t first = 0; first < input->rows; first += together) {
+        if (!input->direct)
+            CUDA_EACH(at, input_stage(input, at, desk, first));
         if (input->norm.kind == CALL_NORM_LAYER)
-            CUDA_EACH(at, input_sums(input, at, desk, first, false));
+            CUDA_WARPS(at, input_sums(input, at, desk, first, false));
         if (input->norm.kind != CALL_NORM_NONE)
-            CUDA_EACH(at, input_sums(input, at, desk, first, true));
+            CUDA_WARPS(at, input_sums(input, at, desk, first, true));
         CUDA_WARPS(at, input_warp(input, at, desk, first));
     }
+}
+
+/* ---- A kernel of its own, where a block would have much to do: block (16 · 256 k, row) ---- */
+
+EXACT_INLINE void ready_warp(const ready_call *call, const kernel_place *at, const few_desk *own,
+                             const few_desk *out) {
+    const few_input *input = &call->input;
+    uint32_t begin = (at->x * warps_of(at) + warp_of(at)) * INPUT_K;
+    lane_numbers numbers[OWN_LANES];
+    if (begin >= own->k)
+        return;
+    if (input->direct)
+        lane_fetch(input, at, at->y, begin, numbers);
+    else
+        lane_load(input, at, own, own->stage, at->y, begin, numbers);
+    lane_finish(input, at, out, at->y, begin, numbers);
+}
+
+EXACT_INLINE void kernel_ready(const ready_call *call, kernel_place *at) {
+    const few_input *input = &call->input;
+    few_desk own, out;
+    few_input bare = *input; /* what products take has neither stage nor norm */
+    bare.norm.kind = CALL_NORM_NONE;
+    few_desk_lay(&bare, (float *)(void *)call->out - input->rows * NORM_WORDS, &out);
+    own = out;
+    own.weight = at->shared;
+    own.lanes = own.weight + (input->norm.kind != CALL_NORM_NONE ? own.k : 0);
+    own.stage = own.lanes + input->rows * NORM_WORDS;
+    CUDA_EACH(at, input_early(input, at, &own));
+    place_wait();
+    place_let_next();
+    if (!input->direct) {
+        CUDA_EACH(at, input_stage(input, at, &own, at->y));
+        if (input->norm.kind == CALL_NORM_LAYER)
+            CUDA_WARPS(at, input_sums(input, at, &own, at->y, false));
+        if (input->norm.kind != CALL_NORM_NONE)
+            CUDA_WARPS(at, input_sums(input, at, &own, at->y, true));
+    }
+    CUDA_WARPS(at, ready_warp(call, at, &own, &out));
 }
 
 #endif

@@ -31,6 +31,7 @@ EXACT_INLINE uint32_t pipe_lay(uint32_t depth, uint32_t warps, float *base, weig
 EXACT_INLINE void pipe_open(const kernel_place *at, const weight_pipe *pipe) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (at->thread % WARP == 0) {
+#pragma unroll 1
         for (uint32_t i = 0; i < pipe->depth; i++) {
             uint64_t *full = pipe->full + warp_of(at) * pipe->depth + i;
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
@@ -58,9 +59,12 @@ EXACT_INLINE void pipe_ask(const kernel_place *at, const weight_pipe *pipe, uint
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full),
                      "r"(bytes)
                      : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1], %2, [%3];" ::"r"(to),
-                     "l"(from), "r"(bytes), "r"(full)
+        /* First to go from the second cache: else they drive code and activations out of it. */
+        uint64_t policy;
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                     "l"(from), "r"(bytes), "r"(full), "l"(policy)
                      : "memory");
     }
 #else

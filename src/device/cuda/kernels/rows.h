@@ -19,13 +19,22 @@ EXACT_INLINE void norm_lane(const float *x, uint32_t width, bool squares, float 
                             float *lanes) {
     float sum = 0.0f;
     uint32_t i = lane;
+    float next[NORM_TOGETHER];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (uint32_t j = 0; j < NORM_TOGETHER; j++)
+        next[j] = i + 16 * j < width ? x[i + 16 * j] : 0.0f;
     for (; i + 16 * (NORM_TOGETHER - 1) < width; i += 16 * NORM_TOGETHER) {
         float own[NORM_TOGETHER];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-        for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-            own[j] = x[i + 16 * j];
+        for (uint32_t j = 0; j < NORM_TOGETHER; j++) { /* on their way while these are added */
+            uint32_t ahead = i + 16 * (NORM_TOGETHER + j);
+            own[j] = next[j];
+            next[j] = ahead < width ? x[ahead] : 0.0f;
+        }
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -284,6 +293,12 @@ EXACT_INLINE void kernel_prepare(const prepare_call *call, kernel_place *at) {
     for (; at->x * PREPARE_K < call->k; at->x += at->blocks)
         prepare_part(call, at, x, gate);
     at->x = first;
+}
+
+EXACT_INLINE void kernel_prepare_batch(const prepare_batch *call, kernel_place *at) {
+    const prepare_call *own = &call->one[at->z];
+    if (at->y < own->rows && at->x * PREPARE_K < own->k)
+        kernel_prepare(own, at);
 }
 
 #endif
