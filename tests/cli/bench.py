@@ -247,7 +247,7 @@ class Bench(unittest.TestCase):
         names = [line.split()[0] for line in
                  call("bench", "--rung", "list").stdout.decode().splitlines()]
         self.assertEqual(names[0], "loops")
-        self.assertEqual(names[-1], "cuda-3")
+        self.assertEqual(names[-1], "cuda-2")
         done = call("bench", "--rung", "all", "--rung-shape", "tiny", *SHORT, "--json",
                     env={**os.environ, "XDG_CACHE_HOME": self.folder.name})
         self.assertEqual(done.returncode, GOOD, done)

@@ -3,7 +3,6 @@
 
 #include "base/checked.h"
 #include "base/float_mode.h"
-#include "device/cpu/ref/ref.h"
 #include "device/cuda/kernels/decode.h"
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile_units.h"
@@ -41,7 +40,7 @@ void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
         step->result = step->port->operations->launch(step->port, launch, call);
 }
 
-static void send(cuda_step *step, size_t offset, size_t bytes) {
+void step_send(cuda_step *step, size_t offset, size_t bytes) {
     cuda_stream *stream = step->stream;
     step->follows = false;
     if (step->result == 0 && bytes > 0)
@@ -70,7 +69,7 @@ step_table step_table_take(cuda_step *step, size_t bytes) {
 }
 
 void step_table_send(cuda_step *step, const step_table *table) {
-    send(step, (size_t)(table->host - step->stream->host_input), table->bytes);
+    step_send(step, (size_t)(table->host - step->stream->host_input), table->bytes);
 }
 
 form_call step_form(const activation_view *view) {
@@ -577,87 +576,7 @@ static void hidden(cuda_step *step) {
               true);
 }
 
-/* ---- Inputs ---- */
-
-static void place_runs(const batch_view *batch, const scratch_view *scratch) {
-    size_t at = 0;
-    for (uint32_t i = 0; i < batch->runs; i++) {
-        const adapter_run *run = &batch->run[i];
-        scratch->place[i] = (run_place){at, adapter_room(run->adapter->rank)};
-        at += run->rows * scratch->place[i].row;
-    }
-}
-
-/* Embeddings and angles, as every CPU device computes them. */
-static void embed(cuda_step *step, const cuda_weights *weights) {
-    cuda_stream *stream = step->stream;
-    const stream_shape *shape = &stream->base.shape;
-    step_view own = {.model = &weights->host,
-                     .batch = step->batch,
-                     .scratch = &stream->host,
-                     .team = stream->team,
-                     .shape = shape};
-    place_runs(step->batch, &stream->host);
-    reference_embed(&own);
-    uint32_t rows = step->batch->rows;
-    send(step, stream->input.hidden, (size_t)rows * stream->base.width * sizeof(float));
-    for (uint32_t t = 0; t < weights->host.rotary_tables; t++) {
-        size_t at = (size_t)t * shape->rows_max * shape->pairs_max * sizeof(float);
-        size_t bytes = (size_t)rows * shape->pairs_max * sizeof(float);
-        send(step, stream->input.cosine + at, bytes);
-        send(step, stream->input.sine + at, bytes);
-    }
-}
-
-/* Page tables one behind the other, each as long as its last row needs. */
-static bool write_pages(cuda_step *step, uint32_t *pages, size_t most, uint32_t *row_pages,
-                        size_t *count) {
-    const batch_view *batch = step->batch;
-    *count = 0;
-    for (uint32_t s = 0; s < batch->segments; s++) {
-        const batch_segment *segment = &batch->segment[s];
-        if (segment->rows == 0)
-            continue;
-        size_t own = batch->position[segment->first + segment->rows - 1] / KV_PAGE_TOKENS + 1;
-        if (own > most - *count)
-            return false;
-        memcpy(pages + *count, segment->pages, own * sizeof(uint32_t));
-        for (uint32_t i = 0; i < segment->rows; i++)
-            row_pages[segment->first + i] = (uint32_t)*count;
-        *count += own;
-    }
-    return true;
-}
-
-static bool send_batch(cuda_step *step, device_work work) {
-    const batch_view *batch = step->batch;
-    cuda_stream *stream = step->stream;
-    const cuda_input *input = &stream->input;
-    uint8_t *host = stream->host_input;
-    size_t most = (input->tables - input->pages) / sizeof(uint32_t), pages;
-    memcpy(host + input->logit_row, batch->logit_row, batch->logit_rows * sizeof(uint32_t));
-    send(step, input->logit_row, batch->logit_rows * sizeof(uint32_t));
-    if (batch->target != NULL) {
-        memcpy(host + input->target, batch->target, batch->logit_rows * sizeof(int32_t));
-        send(step, input->target, batch->logit_rows * sizeof(int32_t));
-    }
-    if (work != DEVICE_FORWARD)
-        return true;
-    memcpy(host + input->position, batch->position, batch->rows * sizeof(uint32_t));
-    if (!write_pages(step, (uint32_t *)(void *)(host + input->pages), most,
-                     (uint32_t *)(void *)(host + input->row_pages), &pages))
-        return false;
-    send(step, input->position, batch->rows * sizeof(uint32_t));
-    send(step, input->row_pages, batch->rows * sizeof(uint32_t));
-    send(step, input->pages, pages * sizeof(uint32_t));
-    step->fast_tiles = step->fast && fast_attends(step, &step->model->layer[0]);
-    if (step->fast_tiles)
-        step->tiles = fast_tile_rows(step, (uint32_t *)(void *)(host + input->tile));
-    else
-        step->tiles = tiles_write(step, (uint32_t *)(void *)(host + input->tile));
-    send(step, input->tile, step->tiles * 2 * sizeof(uint32_t));
-    return true;
-}
+/* ---- The whole ---- */
 
 void step_compute(cuda_step *step, device_work work) {
     if (work == DEVICE_NORM) {
@@ -709,13 +628,13 @@ avo_status cuda_start(device_stream *base, device_work work, const device_step *
     stream->tables_used = 0;
     if (work == DEVICE_FORWARD)
         measure_batch(&step);
-    if (!send_batch(&step, work))
+    if (!step_send_batch(&step, work))
         return status_fail(error, AVO_ERROR_LIMIT, "the page tables of %u rows are too long",
                            given->batch->rows);
     float_mode mode; /* the host computes embeddings, angles and factors */
     float_mode_enter(&mode);
     if (work == DEVICE_FORWARD)
-        embed(&step, weights);
+        step_embed(&step, weights);
     if (step.result == 0)
         step_recorded(&step, work, weights->memory);
     float_mode_leave(&mode);

@@ -60,6 +60,13 @@ typedef struct cuda_product {
 /* Steps of up to so many rows are recorded. */
 #define RECORD_ROWS 64
 
+/* Host memory of the stream's inputs to the same place on the card. */
+void step_send(cuda_step *step, size_t offset, size_t bytes);
+/* Embeddings and angles, as every CPU device computes them. */
+void step_embed(cuda_step *step, const cuda_weights *weights);
+/* Rows, positions, pages and tiles of attention; false: the page tables are too long. */
+bool step_send_batch(cuda_step *step, device_work work);
+
 /* The kernels of the work, in order. */
 void step_compute(cuda_step *step, device_work work);
 /* The same, as a recording where the step's shape has one or may have one. */

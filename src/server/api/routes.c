@@ -1,7 +1,7 @@
 /* Endpoints: which path is answered by what, and what they share. */
 #include "server/api/api_int.h"
-#include "server/api/grpc/grpc.h"
 #include "server/api/batch.h"
+#include "server/api/grpc/grpc.h"
 #include "server/page/page.h"
 
 #include "base/clock.h"
