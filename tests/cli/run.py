@@ -89,7 +89,7 @@ class Run(TinyModel):
                             ("remote:memory=17592186044417", "must be a CPU device"),
                             ("remote:lost=99999999999999999999", "must be a CPU device"),
                             ("ref:1", "take no parameters"), ("auto:1", "the name of one device"),
-                            ("mpi:1", "unknown device 'mpi'"), (":1", "the name of one device")):
+                            ("npu:1", "unknown device 'npu'"), (":1", "the name of one device")):
             self.assertIn(fault, self.refuse("--device", name, status=USAGE))
 
     def test_json_shape(self):

@@ -76,7 +76,8 @@ bool step_send_batch(cuda_step *step, device_work work) {
     step_send(step, input->position, batch->rows * sizeof(uint32_t));
     step_send(step, input->row_pages, batch->rows * sizeof(uint32_t));
     step_send(step, input->pages, pages * sizeof(uint32_t));
-    step->fast_tiles = step->fast && fast_attends(step, &step->model->layer[0]);
+    step->fast_tiles =
+        step->fast && step->model->layers > 0 && fast_attends(step, &step->model->layer[0]);
     if (step->fast_tiles)
         step->tiles = fast_tile_rows(step, (uint32_t *)(void *)(host + input->tile));
     else

@@ -12,6 +12,8 @@ static uint32_t group_of(const layer_view *layer) {
  * tiles as rows, the last ones empty. */
 uint32_t tiles_write(cuda_step *step, uint32_t *tile) {
     const batch_view *batch = step->batch;
+    if (step->model->layers == 0) /* networks of draft heads are products alone */
+        return 0;
     uint32_t group = group_of(&step->model->layer[0]), count = 0;
     uint32_t rows = step->kv->type == KV_INT8 ? ATTEND_TILE_ROWS : HALF_ROWS, each = rows / group;
     if (each == 0)
