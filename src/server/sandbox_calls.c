@@ -83,7 +83,7 @@ static int allow_connecting(scmp_filter_ctx filter) {
     int fault = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(connect), 0);
     for (size_t i = 0; i < 2 && fault == 0; i++)
         fault = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
-                                 SCMP_A0(SCMP_CMP_EQ, families[i]),
+                                 SCMP_A0(SCMP_CMP_EQ, families[i], 0),
                                  SCMP_A1(SCMP_CMP_MASKED_EQ, 0xF, SOCK_STREAM));
     return fault;
 }
