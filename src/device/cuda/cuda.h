@@ -1,5 +1,6 @@
-/* The CUDA device: exact arithmetic, the same bits as the CPU devices but ref, so that sessions,
- * pages and prefixes move between them. Kernels are in kernels/; everything here is host code.
+/* The CUDA device. Exact arithmetic has the bits of the CPU devices but ref, so that sessions,
+ * pages and prefixes move between them; fast arithmetic (fast.c) has bits of its own. Kernels are
+ * in kernels/; everything here is host code.
  *
  * A step: the host looks up embeddings and computes angles as CPU devices do, one block of inputs
  * goes to the card, kernels run in order in one queue, results come back. KV pages, weights,
