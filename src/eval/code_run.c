@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define CPU_SECONDS_DEFAULT  5
-#define WALL_SECONDS_DEFAULT 10
+#define WALL_SECONDS_DEFAULT 60
 #define SECONDS_MAX          86400
 #define PROCESSES_DEFAULT    16
 #define PROCESSES_MAX        4096

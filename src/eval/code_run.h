@@ -30,7 +30,7 @@ typedef struct code_run_options {
      * an interpreter is refused: the sandbox must know the program itself. */
     const char *interpreter;
     uint32_t cpu_seconds;   /* 5 */
-    uint32_t wall_seconds;  /* 10 */
+    uint32_t wall_seconds;  /* 60: ends programs that wait, however busy the machine is */
     uint32_t processes_max; /* 16, threads included */
     uint64_t memory_bytes;  /* 1 GiB of address space for a process, and for all of them together
                                as much memory in use */

@@ -153,8 +153,8 @@ static void bits_do_not_depend_on_launches(void **state) {
     const char *const real[] = {card(), "cuda:graph=0", "cuda:early=0"};
     bool is_real = strcmp(card(), "cuda-emulated") != 0;
     size_t count = is_real ? 3 : 4;
-#if defined(__SANITIZE_ADDRESS__) /* slow: without the last way */
-    count--;
+#if defined(__SANITIZE_ADDRESS__) /* slow */
+    count = 2;
 #endif
     check_model(packed("odd", PACK_F16), is_real ? real : emulated, count, rows, 2, 19, 4e-3);
 }
@@ -164,12 +164,12 @@ static void bits_do_not_depend_on_launches(void **state) {
 static void bits_of_attention_do_not_depend_on_batches(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) /* slow */
-    static const uint32_t rows[] = {17, 150};
+    static const uint32_t rows[] = {150};
 #else
-    static const uint32_t rows[] = {1, 3, 17, 150};
+    static const uint32_t rows[] = {1, 17, 150};
 #endif
     const char *const devices[] = {card()};
-    check_model(packed("long", PACK_F16), devices, 1, rows, sizeof(rows) / sizeof(rows[0]), 300,
+    check_model(packed("long", PACK_F16), devices, 1, rows, sizeof(rows) / sizeof(rows[0]), 270,
                 4e-3);
 }
 

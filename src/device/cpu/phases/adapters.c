@@ -13,6 +13,7 @@
 #include "device/cpu/phases/fast_int.h"
 
 #include "base/checked.h"
+#include "device/cpu/linear_run.h"
 
 #define BLOCK_ROWS 32 /* with many rows: of an item */
 
@@ -120,7 +121,7 @@ static void multiply_down(const step_view *step, const fast_worker *own, const f
                         .out = low->h + begin * low->stride,
                         .out_stride = low->stride,
                         .end = LINEAR_STORE};
-    step->backend->ops->linear[panel_index_of(down->type)](&call, first, last, own->linear);
+    linear_run(step->backend->ops, &call, first, last, own->linear);
 }
 
 /* Rows [begin, end) of h, times factor · scale, as B reads them. */
@@ -254,8 +255,7 @@ static void add_up(const step_view *step, const fast_worker *own, const adapted_
                         .end = LINEAR_ADD,
                         .add_scale =
                             product->end == LINEAR_ADD ? product->add_scale * factor : factor};
-    step->backend->ops->linear[panel_index_of(up.type)](&call, to->part->first, to->part->last,
-                                                        own->linear);
+    linear_run(step->backend->ops, &call, to->part->first, to->part->last, own->linear);
 }
 
 /* A matrix trained as a whole reads x itself; rows of the same factor go together. */

@@ -2,6 +2,7 @@
 #include "device/cpu/phases/fast_int.h"
 
 #include "base/checked.h"
+#include "device/cpu/linear_run.h"
 
 /* Parts for every worker, so that they level out: wished for with many rows, and with few, or
  * where blocks of rows would have to be smaller. A small team gains nothing by it with few rows,
@@ -160,8 +161,7 @@ void fast_product_part(const step_view *step, const fast_worker *own, const fast
         call.out = product->aside + (out - product->out);
         call.end = LINEAR_STORE;
     }
-    step->backend->ops->linear[panel_index_of(weight->type)](&call, part->first, part->last,
-                                                             own->linear);
+    linear_run(step->backend->ops, &call, part->first, part->last, own->linear);
     if (input->site != NULL)
         fast_adapt_part(step, own, input, product, part, call.out, out);
 }
