@@ -52,6 +52,7 @@ struct train_run_state {
     schedule schedule;
     train_record record;
     train_lock lock; /* on the output folder */
+    train_serve serve;
     checkpoint_state state;
     uint64_t model_digest; /* source_digest_whole */
     uint64_t steps;

@@ -311,6 +311,7 @@ void run_init(train_run_state *run, const avo_model *model, const train_run_opti
                              .own_settings = options->settings,
                              .record = {.descriptor = -1},
                              .lock = {.descriptor = -1},
+                             .serve = {.connection = -1},
                              .loss = NAN,
                              .reward = NAN,
                              .error = error};
