@@ -71,8 +71,6 @@ static avo_status load(avo_registry *registry, text_view line, arena *arena, con
     AVO_TRY(json_parse(arena, line, &root, error));
     AVO_TRY(text_of(&root, "load", arena, name, error));
     AVO_TRY(text_of(&root, "path", arena, &path, error));
-    if (registry == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "--control needs --adapter-root");
     return avo_registry_load(registry, *name, path, 0, error);
 }
 
