@@ -2,7 +2,6 @@
 #ifndef AVO_TRAIN_RUN_INT_H
 #define AVO_TRAIN_RUN_INT_H
 
-#include "base/team.h"
 #include "train/checkpoint.h"
 #include "train/core.h"
 #include "train/lock.h"
@@ -47,7 +46,6 @@ struct train_run_state {
     train_data_info info, valid_info;
     train_core *core;
     train_parameters *parameters;
-    team *team;
     optimizer *optimizer;
     schedule schedule;
     train_record record;
