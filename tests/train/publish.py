@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import certificate
+import certificates
 import tiny_model
 from api_server import Server
 from command import GOOD, ROOT, FAILED, call
@@ -141,7 +141,7 @@ class Publishing(unittest.TestCase):
                           self.train("k4", *few, "--publish-key", "boss-key-1", key="wrong"))
 
     def test_tls(self):
-        made = certificate.make(self.root)
+        made = certificates.make(self.root)
         if made is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
         with self.serve("--allow-adapter-loading", "--tls-cert", made[0], "--tls-key",

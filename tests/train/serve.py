@@ -12,7 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import certificate
+import certificates
 from api_server import sanitized
 from command import FAILED, GOOD, INTERRUPTED, PATIENCE, ROOT, call, start, wait_until
 
@@ -147,7 +147,7 @@ class Serving(unittest.TestCase):
 
     def test_tls_and_keys(self):
         """The run needs neither a certificate nor a key: it has the server's standard input."""
-        made = certificate.make(self.root)
+        made = certificates.make(self.root)
         if made is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
         keys = self.root / "keys.json"
