@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_writer.h"
+#include "base/process.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,6 @@
 #define ANSWER_SECONDS 120.0 /* opening the model included */
 #define STOP_SECONDS   20.0
 #define LINE_BYTES_MAX ((size_t)1 << 16)
-
-extern char **environ;
 
 void train_serve_name(const char *folder, char name[TRAIN_ADAPTER_NAME_MAX]) {
     text_view part = file_last_part(folder);
@@ -96,38 +94,6 @@ static bool has_ended(train_serve *serve, avo_error *why) {
     return true;
 }
 
-/* Signals as in a new process, and a group of its own: Ctrl-C is for the run, which then ends the
- * server. */
-static int spawn(train_serve *serve, const char *command, char *const *arguments, int theirs) {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int fault = posix_spawn_file_actions_init(&files);
-    if (fault != 0)
-        return fault;
-    fault = posix_spawnattr_init(&attributes);
-    if (fault != 0) {
-        posix_spawn_file_actions_destroy(&files);
-        return fault;
-    }
-    for (int i = 0; i < 2 && fault == 0; i++)
-        fault = posix_spawn_file_actions_adddup2(&files, theirs, i);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                              POSIX_SPAWN_SETSIGDEF);
-    if (fault == 0)
-        fault = posix_spawnp(&serve->process, command, &files, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    if (fault != 0)
-        serve->process = 0;
-    return fault;
-}
-
 typedef struct argument_list {
     const char *items[32];
     size_t count;
@@ -160,10 +126,12 @@ static avo_status start(train_serve *serve, const train_serve_options *options,
         return status_fail(error, AVO_ERROR_IO, "serve: cannot open a connection: %s",
                            strerror(errno));
     serve->connection = ends[0];
-    int fault = spawn(serve, command, (char **)(uintptr_t)list.items, ends[1]);
+    const int streams[] = {ends[1], ends[1]};
+    int fault = process_start(command, (char **)(uintptr_t)list.items, streams, 2, &serve->process);
     (void)close(ends[1]);
     if (fault == 0)
         return AVO_OK;
+    serve->process = 0;
     return status_fail(error, AVO_ERROR_IO, "serve: cannot start %.200s: %s%s", command,
                        strerror(fault),
                        fault == ENOENT ? "; give the path of the program avocet" : "");
