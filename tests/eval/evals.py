@@ -56,6 +56,9 @@ class Table(unittest.TestCase):
         self.assertEqual(done.stdout.count("all 12 outcomes as recorded"), 2, done.stdout)
         self.run_tool("--record", "--limit", 5)  # fewer documents: the record keeps more
         self.assertEqual(record.read_text().splitlines(), lines)
+        done = self.run_tool("--recorded")
+        self.assertEqual(done.returncode, GOOD, done.stdout)
+        self.assertRegex(done.stdout, r"\| as it is +\| [\d.]+ \| [+-]\d")
         wrong = [",".join(line.split(",")[:-1] + ["fff"]) for line in lines[1:]]
         (self.root / "eval/tasks/piqa.jsonl").write_text("".join(
             json.dumps({"query": f"What is {n} + 1?", "choices": ["a dog", str(n + 1)],
