@@ -46,6 +46,20 @@ typedef struct avo_train_reward {
     void *context;
 } avo_train_reward;
 
+/* A server for the time of the training, which answers with the adapter as it was a few steps ago
+ * and without it: `avocet serve` in a process of its own. Its page shows the training. No request
+ * changes a bit of the training, and a server that ends is a line of the log. */
+typedef struct avo_train_server {
+    size_t size;         /* sizeof(avo_train_server) */
+    const char *address; /* "[HOST:]PORT"; NULL: 127.0.0.1:8080; port 0: any free one, which the log
+                            says */
+    const char *command; /* path of the program avocet; NULL: "avocet", found in PATH */
+    const char *config;  /* file for its option --config; NULL: four requests at a time */
+    uint32_t every;      /* steps between two versions of the adapter; 0: 10 */
+} avo_train_server;
+#define AVO_TRAIN_SERVER_INIT                                                                      \
+    { sizeof(avo_train_server), NULL, NULL, NULL, 0 }
+
 typedef struct avo_train_options {
     size_t size;        /* sizeof(avo_train_options) */
     const char *task;   /* "sft", "dpo", "rl", "pretrain" or "heads" */
@@ -72,11 +86,13 @@ typedef struct avo_train_options {
     avo_train_adapter_function on_adapter;
     void *on_adapter_context;
     uint32_t adapter_every;
+    /* NULL: no server. Refused with "full", "pretrain" and "heads", which make no adapter. */
+    const avo_train_server *server;
 } avo_train_options;
 #define AVO_TRAIN_OPTIONS_INIT                                                                     \
     {                                                                                              \
         sizeof(avo_train_options), NULL, NULL, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, 0                                                        \
+            NULL, NULL, NULL, NULL, NULL, 0, NULL                                                  \
     }
 
 typedef struct avo_train_result {

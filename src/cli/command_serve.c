@@ -45,11 +45,16 @@ static avo_status catch_signals(avo_error *error) {
     return AVO_OK;
 }
 
-/* The next signal, or 0 after `milliseconds` (−1: never). */
-static int next_signal(int milliseconds) {
-    struct pollfd pipe_end = {.fd = signal_pipe[0], .events = POLLIN};
+/* The next signal, or 0 after `milliseconds` (−1: never), or when there is input, which is looked
+ * for where `input` is given. */
+static int next_signal(int milliseconds, bool *input) {
+    struct pollfd ends_of[2] = {{.fd = signal_pipe[0], .events = POLLIN},
+                                {.fd = input != NULL ? STDIN_FILENO : -1, .events = POLLIN}};
     unsigned char byte = 0;
-    if (poll(&pipe_end, 1, milliseconds) <= 0 || read(signal_pipe[0], &byte, 1) != 1)
+    int ready = poll(ends_of, 2, milliseconds);
+    if (input != NULL)
+        *input = ready > 0 && ends_of[1].revents != 0;
+    if (ready <= 0 || ends_of[0].revents == 0 || read(signal_pipe[0], &byte, 1) != 1)
         return 0;
     return byte;
 }
@@ -70,7 +75,8 @@ typedef struct serving {
     sandbox_options sandbox;
     char files_report[SANDBOX_REPORT_MAX], calls_report[SANDBOX_REPORT_MAX];
     char model_path[CLI_PATH_MAX], model_name[256];
-    arena texts; /* of the configuration, and folders for the sandbox */
+    serve_control control; /* with --control */
+    arena texts;           /* of the configuration, and folders for the sandbox */
 } serving;
 
 static void say(void *context, const char *line) {
@@ -203,6 +209,8 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     serving->notifier = activation_notifier_open();
     serving->watchdog_seconds = activation_watchdog_seconds();
     AVO_TRY(server_bind(server, error));
+    if (flags->control)
+        serve_control_begin(&serving->control, server);
     AVO_TRY(cli_model_path(flags->model, serving->model_path, sizeof(serving->model_path), error));
     cli_panels_only_used();
     AVO_TRY(cli_model_open(flags->model, &serving->model, error));
@@ -273,6 +281,7 @@ static void close_all(serve_flags *flags, serving *serving) {
     avo_telemetry_close(serving->telemetry);
     avo_model_close(serving->model);
     activation_notifier_close(serving->notifier);
+    serve_control_end(&serving->control);
     arena_free(&serving->texts);
 }
 
@@ -300,7 +309,7 @@ static void drain(serving *serving) {
              server_open_exchanges(serving->server), seconds);
     while (server_open_exchanges(serving->server) > 0 &&
            clock_seconds(begin, clock_now_ns()) < seconds)
-        next_signal(20);
+        next_signal(20, NULL);
     uint32_t left = server_open_exchanges(serving->server);
     if (left == 0)
         return;
@@ -389,8 +398,12 @@ static void serve(const serve_flags *flags, serving *serving) {
     activation_notify(serving->notifier, "READY=1\nSTATUS=serving");
     serve_times times = {clock_now_ns(), clock_now_ns()};
     for (;;) {
-        int number = next_signal(next_pause(flags, serving, &times));
+        bool input = false;
+        int number =
+            next_signal(next_pause(flags, serving, &times), flags->control ? &input : NULL);
         if (number == SIGTERM || number == SIGINT)
+            break;
+        if (input && !serve_control_read(&serving->control, serving->registry))
             break;
         if (number == SIGHUP)
             hang_up(serving);

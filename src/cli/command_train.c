@@ -81,15 +81,19 @@ static void add_publishing(option_table *table, train_call *call) {
          0, 0},
         {"publish-key", 0, OPTION_TEXT, &call->publisher.key, "KEY",
          "administrator's key for --publish (default: AVOCET_API_KEY of the environment)", 0, 0},
+        {"publish-ca", 0, OPTION_TEXT, &call->publisher.authorities, "FILE",
+         "certificates (PEM) to trust of a --publish server with https (default: SSL_CERT_FILE of "
+         "the environment, else the system's)",
+         0, 0},
         {"publish-path", 0, OPTION_TEXT, &call->publisher.path, "PATH",
          "the output folder as that server sees it (default: its absolute path)", 0, 0},
         {"publish-every", 0, OPTION_U32, &call->options.renew_every, "N",
          "publish every N steps, too (default 0: with checkpoints only)", 0, 1e9},
-        {"serve", 0, OPTION_OPTIONAL_TEXT, &call->server.address, "[HOST:]PORT",
+        {"serve", 0, OPTION_OPTIONAL_TEXT, &call->serve.address, "[HOST:]PORT",
          "serve the model with the adapter while it is trained (default 127.0.0.1:8080)", 0, 0},
-        {"serve-every", 0, OPTION_U32, &call->options.renew_every, "N",
+        {"serve-every", 0, OPTION_U32, &call->options.serve_every, "N",
          "steps between two versions of the served adapter (default 10)", 1, 1e9},
-        {"serve-config", 0, OPTION_TEXT, &call->server.config, "FILE",
+        {"serve-config", 0, OPTION_TEXT, &call->serve.config, "FILE",
          "more options of the server: a file for --config of `avocet serve`", 0, 0},
         {0},
     };
@@ -115,10 +119,8 @@ static avo_status run_call(train_call *call, const char *name) {
         AVO_TRY(read_config(call));
     AVO_TRY(train_settings_finish(&call->options.settings, &call->error));
     char path[CLI_PATH_MAX];
-    if (!call->dry_run) {
+    if (!call->dry_run)
         AVO_TRY(train_publish_check(call));
-        AVO_TRY(train_serve_start(call, name));
-    }
     AVO_TRY(train_start_find(call, name, path));
     AVO_TRY(cli_model_open(path, &model, &call->error));
     avo_status status = run_opened(call, model);
@@ -129,7 +131,6 @@ static avo_status run_call(train_call *call, const char *name) {
 
 static int run_task(const cli_command *command, train_task task, int argc, char **argv) {
     train_call call = {.options = {.engine = AVO_ENGINE_OPTIONS_INIT, .progress = cli_progress},
-                       .server = {.socket = -1},
                        .lock = {.descriptor = -1}};
     train_lists lists = {.count = 0};
     option_table table = {.count = 0};
@@ -166,7 +167,6 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
     arena_init(&call.arena, NULL, SIZE_MAX);
     avo_status status = take_lists(&lists, &call.options.settings, &call.error);
     AVO_THEN(status, run_call(&call, argv[1]));
-    train_serve_stop(&call.server);
     train_start_clean(&call);
     train_rewards_close(&call.rewards);
     arena_free(&call.arena);

@@ -157,7 +157,7 @@ static void make_specs(eval_flags *flags, option_table *table) {
         {"against", 0, OPTION_TEXT, &flags->against, "MODEL|FILE.jsonl",
          "compare in pairs with another model, or with the samples of an earlier run", 0, 0},
         {"adapter", 'a', OPTION_TEXT_LIST, &flags->adapters, "PATH[:WEIGHT]",
-         "apply a LoRA adapter; may be repeated", 0, 0},
+         "apply a LoRA adapter, not to the model of --against; may be repeated", 0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags->adapter_type, "q8|f16|f32",
          "how adapters are stored for computing (default q8)", 0, 0},
         {"chat", 0, OPTION_FLAG, &flags->chat, NULL,

@@ -65,6 +65,10 @@ static void add_place(serve_flags *flags, option_table *table) {
          "write a JSON line per request (- for standard error); reopened on SIGUSR1", 0, 0},
         {"log-prompts", 0, OPTION_FLAG, &server->log_prompts, NULL,
          "include prompts in the access log", 0, 0},
+        {"control", 0, OPTION_FLAG, &flags->control, NULL,
+         "obey the program that started this one: lines of JSON on standard input, which ends the "
+         "server when it ends",
+         0, 0},
         {"no-sandbox", 0, OPTION_FLAG, &flags->no_sandbox, NULL, "disable Landlock and seccomp", 0,
          0},
         {0},

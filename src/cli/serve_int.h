@@ -3,12 +3,14 @@
 #define AVO_CLI_SERVE_INT_H
 
 #include "base/arena.h"
+#include "base/buffer.h"
 #include "cli/engine_flags.h"
 #include "server/server.h"
 
 #define GRPC_OFF UINT32_MAX
 
 typedef struct serve_flags {
+    bool control;      /* obeys the program that started it: serve_control.c */
     const char *model; /* argument, or "model" of the configuration */
     const char *model_name;
     const char *config;
@@ -66,6 +68,17 @@ void serve_config_schema(json_writer *w, const option_spec *specs);
 void serve_telemetry_write(const serve_flags *flags, avo_telemetry *telemetry);
 /* What counts cycles and the like, or why nothing does and what to do about it. */
 void serve_telemetry_counters(avo_telemetry *telemetry, char *text, size_t capacity);
+
+/* ---- serve_control.c ---- */
+
+typedef struct serve_control {
+    buffer input; /* what of a line has come */
+} serve_control;
+/* Says where the server will listen; its sockets are bound. */
+void serve_control_begin(serve_control *control, const server_options *options);
+void serve_control_end(serve_control *control);
+/* When the standard input can be read. False: it has ended, and so should the server. */
+bool serve_control_read(serve_control *control, avo_registry *registry);
 
 /* ---- serve_banner.c ---- */
 

@@ -9,15 +9,14 @@
 #include "train/rewards.h"
 #include "train/run.h"
 
-#include <sys/types.h>
-
 #define TRAIN_LIST_OPTIONS 4
 
 /* A running server that gets the adapter while it is trained: train_publish.c. */
 typedef struct train_publisher {
-    const char *target; /* URL[=NAME] of --publish; NULL: none */
-    const char *path;   /* of --publish-path: the output folder as the server sees it */
-    const char *key;    /* of --publish-key */
+    const char *target;      /* URL[=NAME] of --publish; NULL: none */
+    const char *path;        /* of --publish-path: the output folder as the server sees it */
+    const char *key;         /* of --publish-key */
+    const char *authorities; /* of --publish-ca */
     char url[1024], name[CLI_ADAPTER_NAME_MAX];
     char folder[CLI_PATH_MAX]; /* the output folder's absolute path */
     live_adapter adapter;      /* points at these */
@@ -25,22 +24,12 @@ typedef struct train_publisher {
     avo_error last;            /* the failure that was told; no text: none, or it is over */
 } train_publisher;
 
-/* The server of --serve, a process of its own: train_serve.c. */
-typedef struct train_server {
-    const char *address; /* [HOST:]PORT, "": the default; NULL: no server */
-    const char *config;  /* file with more options of `avocet serve` */
-    char host[256];      /* of the address */
-    uint16_t port;
-    int socket;    /* listening, until the process has it; −1 */
-    pid_t process; /* 0: none, or it has ended */
-} train_server;
-
 typedef struct train_call {
     train_run_options options;
     train_rewards rewards;
     const char *model, *config; /* as they were given */
     train_publisher publisher;
-    train_server server;
+    train_serve_options serve; /* of --serve; no address: no server */
     bool dry_run, json;
     train_lock lock;              /* on the output, where a new model is made in it */
     char temporary[CLI_PATH_MAX]; /* folder of a preview's new model; empty: none */
@@ -59,13 +48,6 @@ AVO_MUST_USE avo_status train_publish_check(train_call *call);
 /* Asks the server what it serves and publishes from now on. Errors of the server are warnings, here
  * and later. `model` is the one that is trained. */
 void train_publish_begin(train_call *call, const avo_model *model);
-
-/* Starts `avocet serve` for the model that was named, which then is the one to publish to; nothing
- * without --serve. This process must have no threads yet. train_serve.c. */
-AVO_MUST_USE avo_status train_serve_start(train_call *call, const char *model);
-/* Whether it has ended by itself; then for good, and `why` says how. */
-bool train_serve_ended(train_server *server, avo_error *why);
-void train_serve_stop(train_server *server);
 
 /* Runs and reports; train_show.c. */
 AVO_MUST_USE avo_status train_show_run(train_call *call, const avo_model *model);

@@ -1,12 +1,11 @@
-/* `--publish URL[=NAME]` and `--serve`: a running server loads the adapter whenever the output
- * folder has a new one. The server is not part of the run: whatever goes wrong there is a warning,
- * and the next time is another try. */
+/* `--publish URL[=NAME]`: a running server loads the adapter whenever the output folder has a new
+ * one. The server is not part of the run: whatever goes wrong there is a warning, and the next time
+ * is another try. (`--serve`, a server of the run's own, is train/serve.h.) */
 #include "cli/train_int.h"
 
 #include "base/file.h"
 #include "model/model.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,18 +15,6 @@
 #define LOAD_SECONDS 60.0 /* a large adapter on a slow disk */
 
 /* ---- What is given ---- */
-
-/* The last part of the folder's path, with a hyphen for what names of adapters cannot have. */
-static void name_of_folder(const char *folder, char name[CLI_ADAPTER_NAME_MAX]) {
-    text_view part = file_last_part(folder);
-    size_t size = part.size < CLI_ADAPTER_NAME_MAX ? part.size : CLI_ADAPTER_NAME_MAX - 1;
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)part.data[i];
-        bool good = c < 128 && (isalnum(c) || c == '_' || (c == '.' && i > 0));
-        name[i] = good ? (char)c : '-';
-    }
-    name[size] = '\0';
-}
 
 static avo_status too_long(const train_call *call, avo_error *error) {
     return status_fail(error, AVO_ERROR_LIMIT, "--publish %.100s…: too long",
@@ -52,7 +39,7 @@ static avo_status split(train_call *call) {
     if (equals != NULL)
         snprintf(p->name, sizeof(p->name), "%s", equals + 1);
     else
-        name_of_folder(p->folder, p->name);
+        train_serve_name(p->folder, p->name);
     return AVO_OK;
 }
 
@@ -71,30 +58,42 @@ static avo_status find_folder(train_call *call) {
 
 static bool has_publish_options(const train_call *call) {
     const train_publisher *p = &call->publisher;
-    return p->path != NULL || p->key != NULL || call->options.renew_every > 0;
+    return p->path != NULL || p->key != NULL || p->authorities != NULL ||
+           call->options.renew_every > 0;
+}
+
+static bool has_serve_options(const train_call *call) {
+    return call->serve.config != NULL || call->options.serve_every > 0;
+}
+
+/* The server of the run's own. */
+static void take_serve(train_call *call) {
+    call->serve.command = "/proc/self/exe";
+    call->options.serve = &call->serve;
+    if (call->options.serve_every == 0)
+        call->options.serve_every = TRAIN_SERVE_EVERY;
 }
 
 avo_status train_publish_check(train_call *call) {
-    train_publisher *p = &call->publisher;
-    const char *option = call->server.address != NULL ? "--serve" : "--publish";
-    if (p->target == NULL && call->server.address == NULL)
-        return has_publish_options(call) || call->server.config != NULL
-                   ? status_fail(&call->error, AVO_ERROR_ARGUMENT, "%s",
-                                 "options --publish-… need --publish, options --serve-… need "
-                                 "--serve")
-                   : AVO_OK;
-    if (p->target != NULL && call->server.address != NULL)
+    bool publishes = call->publisher.target != NULL, serves = call->serve.address != NULL;
+    if (!publishes && has_publish_options(call))
+        return status_fail(&call->error, AVO_ERROR_ARGUMENT, "options --publish-… need --publish");
+    if (!serves && has_serve_options(call))
+        return status_fail(&call->error, AVO_ERROR_ARGUMENT, "options --serve-… need --serve");
+    if (publishes && serves)
         return status_fail(&call->error, AVO_ERROR_ARGUMENT,
                            "give --publish for a server that runs or --serve for a new one, not "
                            "both");
-    if (call->options.settings.full)
+    if ((publishes || serves) && call->options.settings.full)
         return status_fail(&call->error, AVO_ERROR_ARGUMENT,
-                           "%s needs an adapter: leave out --full", option);
+                           "%s needs an adapter: leave out --full",
+                           serves ? "--serve" : "--publish");
+    if (serves)
+        take_serve(call);
+    if (!publishes)
+        return AVO_OK;
     AVO_TRY(find_folder(call));
-    if (p->target != NULL)
-        return split(call);
-    name_of_folder(p->folder, p->name);
-    return AVO_OK;
+    return split(call);
 }
 
 /* ---- Publishing ---- */
@@ -104,11 +103,8 @@ static void tell_failure(train_call *call, const avo_error *error) {
     train_publisher *p = &call->publisher;
     if (strcmp(p->last.text, error->text) != 0) {
         cli_progress_end();
-        cli_warn("%s: %s; training goes on%s", p->target != NULL ? "--publish" : "--serve",
-                 error->text,
-                 p->target != NULL || call->server.process > 0
-                     ? ", with another try at the next checkpoint"
-                     : "");
+        cli_warn("--publish: %s; training goes on, with another try at the next checkpoint",
+                 error->text);
     }
     p->last = *error;
 }
@@ -117,10 +113,7 @@ static void publish(void *context, uint64_t step) {
     train_call *call = context;
     train_publisher *p = &call->publisher;
     avo_error error = {0};
-    if (p->target == NULL && call->server.process == 0)
-        return; /* it has ended, which was told */
-    if (train_serve_ended(&call->server, &error) ||
-        live_adapter_load(&p->adapter, &error) != AVO_OK) {
+    if (live_adapter_load(&p->adapter, &error) != AVO_OK) {
         tell_failure(call, &error);
         return;
     }
@@ -147,18 +140,17 @@ void train_publish_begin(train_call *call, const avo_model *model) {
     train_publisher *p = &call->publisher;
     avo_error error = {0};
     live_model served;
-    if (p->url[0] == '\0')
+    if (p->target == NULL)
         return;
     if (p->key == NULL)
         p->key = getenv("AVOCET_API_KEY");
     p->adapter = (live_adapter){.url = p->url,
                                 .key = p->key,
+                                .authorities = p->authorities,
                                 .name = p->name,
                                 .path = p->path != NULL ? p->path : p->folder,
                                 .timeout_seconds = ASK_SECONDS};
-    if (p->target == NULL) /* our own server of the same model, which is perhaps not ready yet */
-        served = (live_model){.name = ""};
-    else if (live_adapter_model(&p->adapter, &served, &error) != AVO_OK)
+    if (live_adapter_model(&p->adapter, &served, &error) != AVO_OK)
         tell_failure(call, &error);
     compare_models(p, &served, model);
     p->adapter.timeout_seconds = LOAD_SECONDS;

@@ -111,7 +111,7 @@ static avo_status score_all(const reward *reward, const reward_item *items, size
     for (size_t i = 0; i < count; i++) {
         avo_status status = reward_score_text(reward, &items[i], &scores[i], error);
         if (status != AVO_OK)
-            return status_prefix(error, status, "item %zu", i + 1);
+            return status_prefix(error, status, "completion %zu", i + 1);
     }
     return AVO_OK;
 }

@@ -5,10 +5,10 @@
 #include "eval/reward_int.h"
 
 #include "base/clock.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,8 +17,6 @@
 #define DATA_MAX  ((size_t)1 << 30)
 #define ERROR_MAX 512
 #define LOG_MAX   ((uint64_t)64 << 20) /* of the standard error */
-
-extern char **environ;
 
 typedef struct command_run {
     const reward *reward;
@@ -45,37 +43,6 @@ static avo_status open_pipes(command_run *run, avo_error *error) {
         run->theirs[i] = ends[1 - our_end];
     }
     return AVO_OK;
-}
-
-/* Signals as in a new process: this one may block or ignore some. */
-static int spawn(command_run *run) {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    char *const arguments[] = {"sh", "-c", (char *)(uintptr_t)run->reward->text.data, NULL};
-    sigemptyset(&none);
-    sigfillset(&all);
-    int fault = posix_spawn_file_actions_init(&files);
-    if (fault != 0)
-        return fault;
-    fault = posix_spawnattr_init(&attributes);
-    if (fault != 0) {
-        posix_spawn_file_actions_destroy(&files);
-        return fault;
-    }
-    for (int i = 0; i < 3 && fault == 0; i++)
-        fault = posix_spawn_file_actions_adddup2(&files, run->theirs[i], i);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                              POSIX_SPAWN_SETSIGDEF);
-    if (fault == 0)
-        fault =
-            posix_spawn(&run->pipes.process, "/bin/sh", &files, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return fault;
 }
 
 static avo_status check_end(const command_run *run, code_end end, int status, size_t count,
@@ -118,7 +85,8 @@ static int reap(command_run *run) {
 
 static avo_status execute(command_run *run, size_t count, avo_error *error) {
     AVO_TRY(open_pipes(run, error));
-    int fault = spawn(run);
+    char *const arguments[] = {"sh", "-c", (char *)(uintptr_t)run->reward->text.data, NULL};
+    int fault = process_start("/bin/sh", arguments, run->theirs, 3, &run->pipes.process);
     for (size_t i = 1; i < 3; i++) /* that of the input stays open: see code_pipes.c */
         code_descriptor_close(&run->theirs[i]);
     if (fault != 0)

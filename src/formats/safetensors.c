@@ -319,6 +319,19 @@ avo_status safetensors_source_open(source_loader *loader, avo_error *error) {
     return loader->tensors_only ? AVO_OK : hf_folder_read(loader, error);
 }
 
+static avo_status no_model(source_loader *loader, avo_error *error) {
+    uint32_t adapter;
+    AVO_TRY(source_file_beside(loader, "adapter_config.json", &adapter, error));
+    return status_fail(
+        error, AVO_ERROR_NOT_FOUND,
+        "%s: the folder has neither model.safetensors nor model.safetensors.index.json; %s",
+        loader->source->path,
+        adapter != SOURCE_NO_FILE ? "it is an adapter: give the model that it was trained for, and "
+                                    "this folder as adapter "
+                                    "(--adapter)"
+                                  : "for a .gguf, .avo or .bin model give the file");
+}
+
 avo_status safetensors_folder_open(source_loader *loader, avo_error *error) {
     model_source *source = loader->source;
     begin(source);
@@ -330,11 +343,7 @@ avo_status safetensors_folder_open(source_loader *loader, avo_error *error) {
     }
     AVO_TRY(source_file_beside(loader, "model.safetensors", &file, error));
     if (file == SOURCE_NO_FILE)
-        return status_fail(
-            error, AVO_ERROR_NOT_FOUND,
-            "%s: the folder has neither model.safetensors nor model.safetensors.index.json; for a "
-            ".gguf, .avo or .bin model give the file",
-            source->path);
+        return no_model(loader, error);
     AVO_TRY(read_file(source, file, error));
     AVO_TRY(source_tensors_index(source, error));
     return hf_folder_read(loader, error);

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <dlfcn.h>
+#include <stdlib.h>
 
 /* The newest function of those that curl_late.h lists: a library that has it has all of them. */
 #define NEWEST "curl_multi_poll"
@@ -34,4 +35,9 @@ void *curl_late_find(const char *name) {
     assert(function != NULL); /* curl_late_open has succeeded */
     dlclose(library);         /* the reference, not the library: curl_late_open holds one */
     return function;
+}
+
+const char *curl_late_authorities(const char *given) {
+    const char *found = given != NULL ? given : getenv("SSL_CERT_FILE");
+    return found == NULL || found[0] == '\0' ? NULL : found;
 }

@@ -14,6 +14,9 @@
 AVO_MUST_USE avo_status curl_late_open(avo_error *error);
 /* A function of it. */
 void *curl_late_find(const char *name);
+/* The file of certificates to trust: the one that is given, else SSL_CERT_FILE of the environment;
+ * NULL: the system's. */
+const char *curl_late_authorities(const char *given);
 
 #undef curl_easy_setopt /* curl.h wraps some to check their arguments */
 #undef curl_easy_getinfo

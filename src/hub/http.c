@@ -97,9 +97,7 @@ static bool may_see_token(const http_client *client, const char *url) {
 avo_status http_open(http_client *client, pull *pull, const char *endpoint, const char *token,
                      avo_error *error) {
     *client = (http_client){.pull = pull};
-    client->authorities = getenv("SSL_CERT_FILE");
-    if (client->authorities != NULL && client->authorities[0] == '\0')
-        client->authorities = NULL;
+    client->authorities = curl_late_authorities(NULL);
     if (endpoint != NULL && token != NULL && token[0] != '\0') {
         for (const char *c = token; *c != '\0'; c++)
             if (*c <= 0x20 || *c >= 0x7F || strlen(token) > 1000)

@@ -46,6 +46,9 @@ static avo_status open_call(live_call *call, const live_adapter *adapter, const 
     curl_easy_setopt(call->easy, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS);
     curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)(adapter->timeout_seconds * 1e3));
     curl_easy_setopt(call->easy, CURLOPT_USERAGENT, "avocet-train/" AVO_VERSION_TEXT);
+    const char *authorities = curl_late_authorities(adapter->authorities);
+    if (authorities != NULL)
+        curl_easy_setopt(call->easy, CURLOPT_CAINFO, authorities);
     return AVO_OK;
 }
 

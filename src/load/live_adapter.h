@@ -9,6 +9,8 @@
 typedef struct live_adapter {
     const char *url;         /* of the server, with or without /v1 */
     const char *key;         /* of an administrator; NULL: none */
+    const char *authorities; /* file of certificates to trust with https; NULL: SSL_CERT_FILE of the
+                                environment, else the system's */
     const char *name, *path; /* as clients call it; where the server finds it */
     double timeout_seconds;  /* of one request */
 } live_adapter;

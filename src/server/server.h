@@ -115,6 +115,10 @@ typedef struct server_options {
 /* Binds what `options` ask for, without listening yet, and leaves the sockets there: before a model
  * is loaded for minutes one knows whether the port is free. */
 AVO_MUST_USE avo_status server_bind(server_options *options, avo_error *error);
+#define SERVER_URL_MAX 200
+/* "http://127.0.0.1:8080" of the first of the sockets, which are bound: server_url of the server
+ * that will listen there. */
+void server_bound_url(const server_options *options, char url[SERVER_URL_MAX]);
 /* Closes sockets that no server_open took. */
 void server_unbind(server_options *options);
 

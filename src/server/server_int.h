@@ -101,7 +101,7 @@ struct server {
     otlp *otlp;     /* NULL: none */
     ledger *ledger; /* NULL: no keys */
     int state_lock; /* of the folder --state; −1: none */
-    char url[160];
+    char url[SERVER_URL_MAX];
     uint16_t port, grpc_port; /* 0: none */
 
     pthread_mutex_t keys_lock;

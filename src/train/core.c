@@ -410,6 +410,10 @@ avo_status train_core_plan(const avo_model *model, const train_core_options *opt
 
 /* ---- Parameters ---- */
 
+team *train_core_team(const train_core *core) {
+    return core->team;
+}
+
 train_parameters *train_core_parameters(train_core *core) {
     return &core->parameters;
 }

@@ -75,6 +75,9 @@ AVO_MUST_USE avo_status train_core_changed(train_core *core, avo_error *error);
 /* Sets all gradients to 0. */
 void train_core_clear(train_core *core);
 
+/* The threads of backward passes, for work between two calls: the optimizer's. */
+struct team *train_core_team(const train_core *core);
+
 /* The engine, for rollouts between a backward and the next forward pass, and the adapter as it is
  * after the last train_core_changed (NULL with full tuning): a request with it has the bits of
  * forward. */

@@ -122,8 +122,23 @@ static avo_status read_settings(public_run *run) {
 
 /* ---- The run ---- */
 
+static avo_status take_server(const public_run *run, train_run_options *options,
+                              train_serve_options *serve) {
+    avo_train_server server = AVO_TRAIN_SERVER_INIT;
+    if (run->options.server == NULL)
+        return AVO_OK;
+    AVO_TRY(
+        options_take(&server, sizeof(server), run->options.server, "avo_train_server", run->error));
+    *serve = (train_serve_options){
+        .address = server.address, .command = server.command, .config = server.config};
+    options->serve = serve;
+    options->serve_every = server.every > 0 ? server.every : TRAIN_SERVE_EVERY;
+    return AVO_OK;
+}
+
 static avo_status run_with(public_run *run, const avo_model *model, train_rewards *rewards,
                            train_summary *summary) {
+    train_serve_options serve;
     AVO_TRY(take_rewards(run, rewards));
     AVO_TRY(train_rewards_open(rewards, model, &run->settings, run->error));
     const avo_train_options *given = &run->options;
@@ -145,6 +160,7 @@ static avo_status run_with(public_run *run, const avo_model *model, train_reward
                                  .log_context = given->log_context};
     AVO_TRY(options_take(&options.engine, sizeof(options.engine), given->engine,
                          "avo_engine_options", run->error));
+    AVO_TRY(take_server(run, &options, &serve));
     return train_run(model, &options, summary, run->error);
 }
 

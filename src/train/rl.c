@@ -281,10 +281,10 @@ static void warn_of_equal_rewards(const train_run_state *run, rl_state *s, uint6
     bool short_run = s->flat_steps < FLAT_STEPS && s->flat_steps == step && step == run->steps;
     if (flat && (s->flat_steps == told || short_run))
         run_log(run,
-                "step %" PRIu64 ": the completions of every group had equal rewards (%g) in the "
-                "last %" PRIu64 " steps, which teaches nothing; look at rewards and completions "
-                "with --dry-run, or take prompts whose answers differ in reward",
-                step, s->totals[0], s->flat_steps);
+                "step %" PRIu64 ": the completions of every group had equal rewards (%g in the "
+                "first) in the last %" PRIu64 " step%s, which teaches nothing; look at rewards and "
+                "completions with --dry-run, or take prompts whose answers differ in reward",
+                step, s->totals[0], s->flat_steps, s->flat_steps == 1 ? "" : "s");
 }
 
 static avo_status rl_step(train_run_state *run, uint64_t step, train_metrics *metrics) {

@@ -100,20 +100,35 @@ static bool is_at_checkpoint(const train_run_state *run) {
     return every > 0 && run->state.step % every == 0;
 }
 
-/* The weights in the output folder: an adapter is loaded from there while the run goes on. */
-static avo_status write_output(train_run_state *run) {
+static bool makes_adapter(const train_run_state *run) {
+    return !run->settings->full && run->settings->task != TRAIN_HEADS;
+}
+
+static void tell_server(train_run_state *run) {
+    char line[1024];
+    train_serve_load(&run->serve, run->state.step, line, sizeof(line));
+    if (line[0] != '\0')
+        run_log(run, "%s", line);
+}
+
+/* Of an adapter between two checkpoints. */
+static bool is_at(const train_run_state *run, uint32_t every) {
+    return every > 0 && makes_adapter(run) && run->state.step % every == 0;
+}
+
+/* The weights in the output folder: an adapter is loaded from there while the run goes on. `saved`:
+ * there is a checkpoint, too. */
+static avo_status write_output(train_run_state *run, bool saved) {
     const train_run_options *options = run->options;
     AVO_TRY(output_write(run->model, run->settings, run->parameters, false, options->output,
                          run->error));
-    bool adapter = !run->settings->full && run->settings->task != TRAIN_HEADS;
-    if (options->on_adapter != NULL && adapter)
+    if (!makes_adapter(run))
+        return AVO_OK;
+    if (options->on_adapter != NULL && (saved || is_at(run, options->renew_every)))
         options->on_adapter(options->on_adapter_context, run->state.step);
+    if (options->serve != NULL && (saved || is_at(run, options->serve_every)))
+        tell_server(run);
     return AVO_OK;
-}
-
-static bool is_to_be_renewed(const train_run_state *run) {
-    uint32_t every = run->options->renew_every;
-    return every > 0 && !run->settings->full && run->state.step % every == 0;
 }
 
 /* Everything beside the checkpoint. */
@@ -124,7 +139,7 @@ static avo_status write_results(train_run_state *run) {
     AVO_TRY(train_record_write_curves(&run->record, output, run->error));
     if (run->settings->full && run->state.step < run->steps)
         return AVO_OK; /* the checkpoint has the model; once is enough while it changes */
-    return write_output(run);
+    return write_output(run, true);
 }
 
 static avo_status save(train_run_state *run) {
@@ -300,16 +315,32 @@ static avo_status loop(train_run_state *run, bool *more) {
             AVO_TRY(evaluate(run, more));
         if (last || !*more || is_at_checkpoint(run))
             AVO_TRY(save(run));
-        else if (is_to_be_renewed(run))
-            AVO_TRY(write_output(run));
+        else if (is_at(run, run->options->renew_every) || is_at(run, run->options->serve_every))
+            AVO_TRY(write_output(run, false));
     }
     return AVO_OK;
+}
+
+static avo_status open_server(train_run_state *run) {
+    if (run->options->serve == NULL)
+        return AVO_OK;
+    if (!makes_adapter(run))
+        return status_fail(run->error, AVO_ERROR_ARGUMENT,
+                           "serve needs an adapter: leave out full, and train sft, dpo or rl");
+    train_serve_options options = *run->options->serve;
+    options.model = run->model->source->path;
+    options.output = run->options->output;
+    options.device = run->options->engine.device;
+    options.arithmetic = run->options->engine.arithmetic;
+    options.allocator = run->allocator;
+    return train_serve_open(&run->serve, &options, run->error);
 }
 
 static avo_status run_all(train_run_state *run, train_summary *summary, arena *arena) {
     bool more = true;
     AVO_TRY(run_open(run));
     AVO_TRY(begin(run, arena));
+    AVO_TRY(open_server(run));
     summary->first_step = run->state.step;
     summary->steps = run->steps;
     avo_status status = AVO_OK;
@@ -348,6 +379,7 @@ avo_status train_run(const avo_model *model, const train_run_options *options,
     float_mode_enter(&mode);
     avo_status status = run_all(&run, summary, &arena);
     float_mode_leave(&mode);
+    train_serve_close(&run.serve);
     run_close(&run);
     train_lock_release(&run.lock);
     arena_free(&arena);

@@ -9,6 +9,7 @@
 #define AVO_TRAIN_RUN_H
 
 #include "train/data.h"
+#include "train/serve.h"
 #include "train/settings.h"
 
 #define TRAIN_REWARDS_MAX (2 * TRAIN_LIST_MAX)
@@ -56,6 +57,10 @@ typedef struct train_run_options {
     void (*on_adapter)(void *context, uint64_t step);
     void *on_adapter_context;
     uint32_t renew_every;
+    /* A server that has the adapter while it is trained, with every checkpoint and every
+     * `serve_every` steps. Model, output, device and allocator are the run's own. NULL: none. */
+    const train_serve_options *serve;
+    uint32_t serve_every;
     avo_progress_function progress; /* of reading data and of references; NULL: silent */
     void *progress_context;
     avo_log_function log; /* what the run decides; NULL: silent */

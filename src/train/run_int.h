@@ -2,7 +2,6 @@
 #ifndef AVO_TRAIN_RUN_INT_H
 #define AVO_TRAIN_RUN_INT_H
 
-#include "base/team.h"
 #include "train/checkpoint.h"
 #include "train/core.h"
 #include "train/lock.h"
@@ -47,11 +46,11 @@ struct train_run_state {
     train_data_info info, valid_info;
     train_core *core;
     train_parameters *parameters;
-    team *team;
     optimizer *optimizer;
     schedule schedule;
     train_record record;
     train_lock lock; /* on the output folder */
+    train_serve serve;
     checkpoint_state state;
     uint64_t model_digest; /* source_digest_whole */
     uint64_t steps;

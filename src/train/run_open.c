@@ -8,7 +8,6 @@
 #include "train/output.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -234,7 +233,7 @@ static avo_status open_core(train_run_state *run) {
 void run_optimizer_options(const train_run_state *run, optimizer_options *options) {
     const train_settings *s = run->settings;
     *options = (optimizer_options){.allocator = run->allocator,
-                                   .team = run->team,
+                                   .team = train_core_team(run->core),
                                    .kind = strcmp(s->optimizer, "muon") == 0 ? OPTIMIZER_MUON
                                                                              : OPTIMIZER_ADAMW,
                                    .beta1 = s->beta1,
@@ -247,17 +246,7 @@ void run_optimizer_options(const train_run_state *run, optimizer_options *option
                                    .muon_rate = s->lr > 0.0 ? s->muon_lr / s->lr : 0.0};
 }
 
-/* Processors that this process may run on. */
-static uint32_t processors(void) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-    return count < 1 ? 1 : count > 16 ? 16 : (uint32_t)count; /* memory limits it, not arithmetic */
-}
-
 static avo_status open_optimizer(train_run_state *run) {
-    uint32_t wanted = run->settings->threads, threads = wanted > 0 ? wanted : processors();
-    AVO_TRY(team_open(run->allocator, threads, &run->team, run->error));
     optimizer_options options;
     run_optimizer_options(run, &options);
     return optimizer_open(&options, run->parameters, &run->optimizer, run->error);
@@ -297,7 +286,6 @@ void run_close(train_run_state *run) {
     allocator_give(run->allocator, run->coefficients, bytes);
     allocator_give(run->allocator, run->likeliest, run->rows_max);
     optimizer_close(run->optimizer);
-    team_close(run->team);
     train_core_close(run->core);
     train_data_close(run->valid);
     train_data_close(run->data);
@@ -311,6 +299,7 @@ void run_init(train_run_state *run, const avo_model *model, const train_run_opti
                              .own_settings = options->settings,
                              .record = {.descriptor = -1},
                              .lock = {.descriptor = -1},
+                             .serve = {.connection = -1},
                              .loss = NAN,
                              .reward = NAN,
                              .error = error};

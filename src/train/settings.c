@@ -315,7 +315,8 @@ avo_status train_settings_finish(train_settings *s, avo_error *error) {
     AVO_TRY(refuse_idle(s, error));
     fill_defaults(s);
     if (s->data.count == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "missing data: a file or a folder");
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "missing data: give data, a file or a folder (--data PATH)");
     if (!s->full && s->task != TRAIN_HEADS && strcmp(s->optimizer, "muon") == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "optimizer is muon, which is for full weight matrices: use adamw for "

@@ -1,5 +1,6 @@
 """tools/evals: the table of a tiny model's variants, its record, and that it tells worse from the
 same."""
+import argparse
 import csv
 import importlib.machinery
 import importlib.util
@@ -66,6 +67,29 @@ class Table(unittest.TestCase):
         self.assertAlmostEqual(high, 1.959963984540054 * (2 / 3) ** 0.5 / 2)
         self.assertAlmostEqual(low, -high)
 
+    def test_documents_up_to_a_gap_count(self):
+        """Of a run that was ended: documents come in no order, and the last line may be cut."""
+        rows = [{"doc_id": doc, "filter": name} for doc in (1, 0, 2, 4)
+                for name in ("strict", "last")]
+        with tempfile.TemporaryDirectory(prefix="avocet-evals-") as scratch:
+            tool = evals.Evals(argparse.Namespace(avocet=AVOCET, model="m", work=scratch,
+                                                  seconds=0, limit=0))
+            tool.samples_path("f16", "gsm8k_cot").write_text(
+                "".join(json.dumps(one) + "\n" for one in rows) + '{"doc_id": 3, "fil')
+            self.assertEqual([(one["doc_id"], one["filter"])
+                              for one in tool.answered("f16", "gsm8k_cot")],
+                             [(doc, "last") for doc in (0, 1, 2)])
+            self.assertEqual(tool.answered("f16", "piqa"), [])  # has not begun
+
+    def test_differences_are_of_common_documents(self):
+        found = {("f16", "piqa"): ([1, 1, 0], ""), ("q8", "piqa"): ([1, 0], ""),
+                 ("f16", "arc_easy"): ([1], ""), ("q8", "arc_easy"): ([1, 1], "")}
+        self.assertEqual(evals.paired(found, "q8", "f16", ["piqa", "arc_easy"]),
+                         [[1, 0, 1], [1, 1, 1]])
+        with redirect_stdout(StringIO()) as text:
+            evals.show("m", found, ["f16", "q8"], ["piqa", "arc_easy"])
+        self.assertIn("| q8                   | 50.0 of 2 | 100.0 | -33.33 |", text.getvalue())
+
     def test_whole(self):
         with tempfile.TemporaryDirectory(prefix="avocet-evals-") as scratch:
             folder = Path(scratch)
@@ -99,11 +123,15 @@ class Table(unittest.TestCase):
             fewer = run("--limit", "3")
             self.assertEqual(fewer.returncode, 0, fewer.stdout)
             self.assertEqual(fewer.stdout.count("all 6 outcomes as recorded"), 5)
-            # what did not run stays in the record
+            # What did not run stays in the record, and rows of more documents do.
             run("--record", "--variants", "f16", "--tasks", "arc_easy", "--limit", "3")
             with open(folder / "table.csv", newline="", encoding="utf-8") as file:
-                part = list(csv.DictReader(file))
-            self.assertEqual((len(part), part[-1]["items"]), (len(rows), "3"))
+                self.assertEqual(list(csv.DictReader(file)), rows)
+            shown = run("--recorded")
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertRegex(shown.stdout, r"\| as it is +\| [\d.]+ \| [\d.]+ \| [+-]\d")
+            many = run("--jobs", "3", "--work", folder / "again")
+            self.assertEqual(many.stdout.count("all 13 outcomes as recorded"), 5, many.stderr)
             refused = run("--tasks", "nothing")
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
 

@@ -276,13 +276,13 @@ static void wrong_items_are_refused(void **state) {
         const char *description, *fields, *text;
         avo_status status;
     } cases[] = {
-        {"exact_match", "{}", "exact_match: item 2: field \"answer\" is missing",
+        {"exact_match", "{}", "exact_match: completion 2: field \"answer\" is missing",
          AVO_ERROR_ARGUMENT},
         {"exact_match", "{\"answer\":{}}", "must be a text or a number", AVO_ERROR_ARGUMENT},
-        {"number:x", "{\"x\":\"none\"}", "number: item 2: field \"x\" contains no number",
+        {"number:x", "{\"x\":\"none\"}", "number: completion 2: field \"x\" contains no number",
          AVO_ERROR_ARGUMENT},
-        {"regex:^(a+)+$", "{}", "regex: item 2: the pattern takes too long", AVO_ERROR_LIMIT},
-        {"json_schema:{\"$ref\":\"#\"}", "{}", "json_schema: item 2: the schema nests deeper",
+        {"regex:^(a+)+$", "{}", "regex: completion 2: the pattern takes too long", AVO_ERROR_LIMIT},
+        {"json_schema:{\"$ref\":\"#\"}", "{}", "json_schema: completion 2: the schema nests deeper",
          AVO_ERROR_LIMIT},
         {"json_schema:{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/b\"},{\"$ref\":\"#/$defs/"
          "b\"}]},\"b\":{\"allOf\":[{\"$ref\":\"#/$defs/c\"},{\"$ref\":\"#/$defs/c\"},{\"items\":{"

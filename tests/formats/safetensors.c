@@ -1,6 +1,7 @@
 /* safetensors: every dtype, the header's rules, shards, and what lies beside the weights. */
 #include "support/support.h"
 
+#include "base/file.h"
 #include "formats/formats_int.h"
 
 #include <math.h>
@@ -295,6 +296,11 @@ static void test_paths(void **state) {
     source_close(file);
     assert_refused(source_open(test_fixture_path("models"), NULL, &folder, &error),
                    AVO_ERROR_NOT_FOUND, &error, "the folder has neither model.safetensors");
+    char adapter[600];
+    snprintf(adapter, sizeof(adapter), "%s/adapter_config.json", test_scratch_folder());
+    assert_ok_error(file_write(adapter, "{}", 2, &error), &error);
+    assert_refused(source_open(test_scratch_folder(), NULL, &folder, &error), AVO_ERROR_NOT_FOUND,
+                   &error, "it is an adapter: give the model that it was trained for");
     assert_refused(source_open("/nonexistent", NULL, &folder, &error), AVO_ERROR_NOT_FOUND, &error,
                    "/nonexistent");
     assert_refused(source_open("/dev/null", NULL, &folder, &error), AVO_ERROR_IO, &error,

@@ -15,6 +15,7 @@ from grpc_client import Stub, code_of, files, grpc, make
 from api_server import Server, sanitized
 from clients import HELLO, TEMPLATE, TOOL, write_model
 from command import AVOCET, PATIENCE, ROOT, wait_until
+import certificates
 import tiny_model
 from serving import ENDLESS, write_slow_model
 
@@ -603,13 +604,10 @@ class Ports(unittest.TestCase):
             wait_until(lambda: '"end":"too slow"' in log.read_text(), "the line of the log")
 
     def test_tls(self):
-        if shutil.which("openssl") is None:
+        made = certificates.make(self.folder)
+        if made is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
-        certificate, key = self.folder / "c.pem", self.folder / "k.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-                        "-keyout", key, "-out", certificate], check=True,
-                       stderr=subprocess.DEVNULL)
+        certificate, key = made
         server = TlsServer(self.model, "--grpc", "0", "--tls-cert", certificate, "--tls-key", key)
         with server:
             trusted = grpc.ssl_channel_credentials(certificate.read_bytes())

@@ -4,15 +4,14 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
+import certificates
 import tiny_model
 from command import PATIENCE, wait_until
 from serving import Serving, ask, head, parse_answer, read_answer
@@ -513,13 +512,10 @@ class Places(unittest.TestCase):
                 server.process.kill()
 
     def test_tls(self):
-        if shutil.which("openssl") is None:
+        made = certificates.make(self.folder)
+        if made is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
-        certificate, key = self.folder / "c.pem", self.folder / "k.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-                        "-keyout", key, "-out", certificate], check=True,
-                       stderr=subprocess.DEVNULL)
+        certificate, key = made
         with Serving(self.model, "--tls-cert", certificate, "--tls-key", key) as server:
             self.assertTrue(server.url.startswith("https://"))
             context = ssl.create_default_context(cafile=certificate)

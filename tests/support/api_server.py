@@ -29,16 +29,15 @@ class Server:
         self.lines = []
         for line in self.process.stderr:
             self.lines.append(line)
-            found = re.search(r"http://([\d.]+):(\d+)", line)
+            found = re.search(r"https?://([\d.]+):(\d+)", line)
             if found:
-                self.host, self.port = found[1], int(found[2])
+                self.host, self.port, self.url = found[1], int(found[2]), found[0]
             grpc = re.search(r"gRPC at port (\d+)", line)
             self.grpc_port = int(grpc[1]) if grpc else None
             if grpc or (found and "--grpc" not in arguments):
                 break
         else:
             raise AssertionError("the server did not start: " + "".join(self.lines))
-        self.url = f"http://{self.host}:{self.port}"
 
     def __enter__(self):
         return self

@@ -14,7 +14,9 @@ import subprocess
 import tempfile
 import threading
 import urllib.parse
+from pathlib import Path
 
+import certificates
 from command import PATIENCE
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -135,18 +137,12 @@ class World:
 
     def start_tls(self):
         """The store once more, by https, with a certificate of its own; None without openssl."""
-        folder = self.home.name
-        try:
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",
-                            "-days", "2", "-keyout", folder + "/key.pem",
-                            "-out", folder + "/certificate.pem",
-                            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-                           check=True, capture_output=True)
-        except FileNotFoundError:
+        made = certificates.make(Path(self.home.name))
+        if made is None:
             return None
         url = self.start("store")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder + "/certificate.pem", folder + "/key.pem")
+        context.load_cert_chain(*made)
         server = self.servers[-1]
         server.socket = context.wrap_socket(server.socket, server_side=True)
         return url.replace("http://127.0.0.1", "https://localhost")

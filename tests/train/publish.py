@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import certificates
 import tiny_model
 from api_server import Server
 from command import GOOD, ROOT, FAILED, call
@@ -30,11 +31,13 @@ class Publishing(unittest.TestCase):
     def tearDownClass(cls):
         cls.scratch.cleanup()
 
-    def train(self, output, *more, status=GOOD, key=None):
+    def train(self, output, *more, status=GOOD, key=None, authorities=None):
         environment = {name: value for name, value in os.environ.items()
-                       if name != "AVOCET_API_KEY"}
+                       if name not in ("AVOCET_API_KEY", "SSL_CERT_FILE")}
         if key:
             environment["AVOCET_API_KEY"] = key
+        if authorities:
+            environment["SSL_CERT_FILE"] = str(authorities)
         done = call("train", "sft", DEMO, "--data", self.data, "-o", self.root / output, "--batch",
                     2, "--lr", 1e-2, "--threads", 1, *more, env=environment)
         self.assertEqual(done.returncode, status, done.stderr.decode())
@@ -137,6 +140,18 @@ class Publishing(unittest.TestCase):
             self.assertIn('step 2 as "locked"',
                           self.train("k4", *few, "--publish-key", "boss-key-1", key="wrong"))
 
+    def test_tls(self):
+        made = certificates.make(self.root)
+        if made is None:
+            self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
+        with self.serve("--allow-adapter-loading", "--tls-cert", made[0], "--tls-key",
+                        made[1]) as server:
+            few = ["--steps", 2, "--publish", f"{server.url}=safe"]
+            self.assertTrue(server.url.startswith("https://"))
+            self.assertIn("certificate", self.train("t1", *few))  # of nobody that is trusted
+            self.assertIn('step 2 as "safe"', self.train("t2", *few, "--publish-ca", made[0]))
+            self.assertIn('step 2 as "safe"', self.train("t3", *few, authorities=made[0]))
+
     def test_faults_are_warnings(self):
         with Server(DEMO, "--threads", 1) as server:
             gone = server.url
@@ -170,6 +185,7 @@ class Publishing(unittest.TestCase):
                 (["--publish", "http://x", "--full"], "needs an adapter"),
                 (["--publish-every", 2], "need --publish"),
                 (["--publish", "http://" + "x" * 3000], "too long"),
+                (["--publish-ca", "x"], "need --publish"),
                 (["--publish-key", "x"], "need --publish")):
             self.assertIn(text, self.train("refused", "--steps", 1, *arguments, status=FAILED))
 

@@ -251,7 +251,7 @@ static void equal_rewards_are_reported(void **state) {
                              "\"steps\": 9, \"batch\": 1, \"group\": 6, \"answer\": 2,"
                              "\"no_template\": true");
     assert_ok_error(train(&c, NULL), &w.error);
-    static const char told[] = "had equal rewards (0.1) in the last 5 steps";
+    static const char told[] = "had equal rewards (0.1 in the first) in the last 5 steps";
     const char *at = strstr(text, told);
     assert_non_null(at);
     assert_null(strstr(at + strlen(told), "equal rewards"));

@@ -6,11 +6,13 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
+import certificates
 from api_server import sanitized
 from command import FAILED, GOOD, INTERRUPTED, PATIENCE, ROOT, call, start, wait_until
 
@@ -18,7 +20,7 @@ DEMO = ROOT / "models/demo.avo"
 ADAPTER = "adapter_model.safetensors"
 CONSTANT = ("--schedule", "constant")  # the steps do not depend on how many there will be
 TEXTS = ["The duck went to the hill and saw a red boat.", "A cat is a cat is a cat."]
-LIVE = re.compile(r'(http://[\d.]+:(\d+)) has the adapter of step (\d+) as "([^"]+)"')
+LIVE = re.compile(r'(https?://[\d.]+:(\d+)) has the adapter of step (\d+) as "([^"]+)"')
 
 
 class Serving(unittest.TestCase):
@@ -52,18 +54,21 @@ class Serving(unittest.TestCase):
                 return process, int(found[2]), said
         raise AssertionError("".join(said))
 
-    def ask(self, port, model):
+    def ask(self, port, model, context=None, key="none", status=200):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        if context is not None:
+            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=PATIENCE,
+                                                     context=context)
         try:
             connection.request("POST", "/v1/completions", json.dumps(
                 {"model": model, "prompt": "The duck", "max_tokens": 16, "temperature": 0}),
-                {"Content-Type": "application/json"})
+                {"Content-Type": "application/json", "Authorization": f"Bearer {key}"})
             answer = connection.getresponse()
             data = answer.read()
         finally:
             connection.close()
-        self.assertEqual(answer.status, 200, data)
-        return json.loads(data)["choices"][0]["text"]
+        self.assertEqual(answer.status, status, data)
+        return json.loads(data)["choices"][0]["text"] if status == 200 else None
 
     def is_gone(self, port):
         with socket.socket() as probe:
@@ -130,13 +135,32 @@ class Serving(unittest.TestCase):
         self.assertTrue((self.root / "outlives" / ADAPTER).exists())
 
     def test_a_server_that_cannot_start(self):
+        """Known before the first step: the mistake is in what was given."""
         wrong = self.root / "wrong.json"
         wrong.write_text('{"sesions": 2}')
         done = call(*self.arguments("wrong", 5, "--serve=0", "--serve-config", wrong))
         said = done.stderr.decode()
-        self.assertEqual(done.returncode, GOOD, said)
+        self.assertEqual(done.returncode, FAILED, said)
         self.assertIn('sesions', said)
-        self.assertIn("training goes on", said)
+        self.assertIn("the server has ended", said)
+        self.assertEqual(self.steps_of("wrong"), 0)
+
+    def test_tls_and_keys(self):
+        """The run needs neither a certificate nor a key: it has the server's standard input."""
+        made = certificates.make(self.root)
+        if made is None:
+            self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
+        keys = self.root / "keys.json"
+        keys.write_text('{"keys": [{"name": "guest", "key": "guest-key-1"}]}')
+        keys.chmod(0o600)
+        safe = self.root / "safe.json"
+        safe.write_text(json.dumps({**json.loads(self.config.read_text()), "keys": str(keys),
+                                    "tls_cert": str(made[0]), "tls_key": str(made[1])}))
+        process, port, _ = self.begin("safe", 1000000, *CONSTANT, "--serve-config", safe)
+        context = ssl.create_default_context(cafile=made[0])
+        self.ask(port, "safe", context=context, key="guest-key-1")
+        self.ask(port, "safe", context=context, status=401)
+        self.stop(process)
 
     def test_refusals(self):
         with socket.socket() as taken:

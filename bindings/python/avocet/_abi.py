@@ -341,6 +341,11 @@ class TrainReward(Structure):
                 ("context", c.c_void_p)]
 
 
+class TrainServer(Structure):
+    _fields_ = [("size", c.c_size_t), ("address", c.c_char_p), ("command", c.c_char_p),
+                ("config", c.c_char_p), ("every", c.c_uint32)]
+
+
 class TrainOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("task", c.c_char_p), ("output", c.c_char_p),
                 ("settings", c.c_char_p), ("resume", c.c_bool),
@@ -349,7 +354,8 @@ class TrainOptions(Structure):
                 ("progress", PROGRESS), ("progress_context", c.c_void_p), ("log", LOG),
                 ("log_context", c.c_void_p), ("engine", c.POINTER(EngineOptions)),
                 ("allocator", c.c_void_p), ("on_adapter", TRAIN_ADAPTER),
-                ("on_adapter_context", c.c_void_p), ("adapter_every", c.c_uint32)]
+                ("on_adapter_context", c.c_void_p), ("adapter_every", c.c_uint32),
+                ("server", c.POINTER(TrainServer))]
 
 
 class TrainResult(Structure):
@@ -376,6 +382,7 @@ STRUCTURES = {
     "avo_chat_delta": ChatDelta, "avo_tool_call": ToolCall,
     "avo_train_event": TrainEvent, "avo_train_completion": TrainCompletion,
     "avo_train_reward": TrainReward, "avo_train_options": TrainOptions,
+    "avo_train_server": TrainServer,
     "avo_train_result": TrainResult,
 }
 

@@ -2,6 +2,7 @@
 import ctypes
 import ctypes.util
 import os
+import shutil
 import threading
 import weakref
 from collections import deque
@@ -53,6 +54,22 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 library = _load()  # calls release the GIL
+
+
+def command() -> str:
+    """The path of the program avocet: of AVOCET_COMMAND, a wheel, a source tree; else in PATH."""
+    named = os.environ.get("AVOCET_COMMAND")
+    if named:
+        return named
+    built = _FOLDER.parent.parent.parent / "build/avocet"
+    for path in (_FOLDER / "bin/avocet", built):
+        if path.is_file():
+            return str(path)
+    found = shutil.which("avocet")
+    if found is None:
+        raise FileNotFoundError("the program avocet was not found; install it, or set "
+                                "AVOCET_COMMAND to its path")
+    return found
 
 
 def check(status: int, error: Optional[_abi.Error]) -> None:
@@ -242,5 +259,5 @@ def natives_of(*owned: Owned) -> Tuple[Native, ...]:
     return tuple(one.handle for one in owned)
 
 
-__all__ = ["AvocetError", "Native", "Owned", "Turn", "call", "check", "encoded", "ids_of",
-           "library", "natives_of"]
+__all__ = ["AvocetError", "Native", "Owned", "Turn", "call", "check", "command", "encoded",
+           "ids_of", "library", "natives_of"]

@@ -3,6 +3,7 @@ import ctypes
 import json
 import math
 import os
+import ssl
 import urllib.error
 import urllib.request
 import warnings
@@ -12,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import _abi
 from ._arguments import must_be, number, path_of, shown, text_of
 from ._ending import calling
-from ._library import call, library, natives_of
+from ._library import call, command, library, natives_of
 from ._signals import Guard
 from .engine import EngineOptions
 from .model import Model, PathLike
@@ -82,8 +83,13 @@ def _rewards(given: Optional[Mapping[str, Union[Reward, Tuple[Reward, float]]]],
     return array
 
 
-def _publisher(url: str, name: str, output: str, key: Optional[str], seconds: float):
+def _publisher(url: str, name: str, output: str, key: Optional[str],
+               authorities: Optional[PathLike], seconds: float):
     """Loads the adapter in `output` into a server; what goes wrong there is a warning."""
+    context = None
+    if url.startswith("https://"):
+        context = ssl.create_default_context(
+            cafile=None if authorities is None else os.fspath(authorities))
     address = url.rstrip("/")
     address += "/load_lora_adapter" if address.endswith("/v1") else "/v1/load_lora_adapter"
     body = json.dumps({"lora_name": name, "lora_path": os.path.abspath(output)}).encode("utf-8")
@@ -94,7 +100,8 @@ def _publisher(url: str, name: str, output: str, key: Optional[str], seconds: fl
     def publish(step):
         request = urllib.request.Request(address, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as answer:
+            with urllib.request.urlopen(request, timeout=seconds,
+                                        context=context) as answer:
                 answer.read()
         except urllib.error.HTTPError as error:
             said = error.read().decode("utf-8", "replace")
@@ -104,18 +111,18 @@ def _publisher(url: str, name: str, output: str, key: Optional[str], seconds: fl
     return publish
 
 
-def _adapter_callback(given, publish, name, key, output):
+def _adapter_callback(given, publish, name, key, authorities, output):
     """What is called with the step of every new adapter; None: nothing."""
     if publish is None:
-        if name is not None or key is not None:
-            raise ValueError("publish_name and publish_key need publish")
+        if name is not None or key is not None or authorities is not None:
+            raise ValueError("publish_name, publish_key and publish_ca need publish")
         return given
     url = text_of("publish", publish).decode("utf-8")
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"publish must begin with http:// or https://, not {shown(publish)}")
     folder = os.fspath(output)
     publisher = _publisher(url, name or os.path.basename(os.path.abspath(folder)), folder, key,
-                           PUBLISH_SECONDS)
+                           authorities, PUBLISH_SECONDS)
     if given is None:
         return publisher
 
@@ -125,6 +132,18 @@ def _adapter_callback(given, publish, name, key, output):
     return both
 
 
+def _server(serve, config, every) -> Optional[_abi.TrainServer]:
+    if serve is None or serve is False:
+        if config is not None or every != 0:
+            raise ValueError("serve_config and serve_every need serve")
+        return None
+    address = None if serve is True else text_of("serve", serve if isinstance(serve, str)
+                                                 else str(int(serve)))
+    return _abi.TrainServer(address=address, command=os.fsencode(command()),
+                            config=None if config is None else path_of("serve_config", config),
+                            every=every)
+
+
 def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: bool = False,
           on_step: Optional[Callable[[TrainStep], Optional[bool]]] = None,
           rewards: Optional[Mapping[str, Union[Reward, Tuple[Reward, float]]]] = None,
@@ -132,7 +151,9 @@ def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: 
           engine: Optional[EngineOptions] = None,
           on_adapter: Optional[Callable[[int], None]] = None, adapter_every: int = 0,
           publish: Optional[str] = None, publish_name: Optional[str] = None,
-          publish_key: Optional[str] = None, **settings: Any) -> TrainResult:
+          publish_key: Optional[str] = None, publish_ca: Optional[PathLike] = None,
+          serve: Union[None, bool, int, str] = None, serve_every: int = 0,
+          serve_config: Optional[PathLike] = None, **settings: Any) -> TrainResult:
     """Trains an adapter for the model, with full=True all its weights, or draft heads for it, and
     writes the result, checkpoints and metrics to the folder `output`. `task` is "sft", "dpo", "rl",
     "pretrain" or "heads", whose result `Heads(model, output + "/heads.safetensors")` opens.
@@ -143,15 +164,20 @@ def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: 
     `on_adapter` is called with the step when `output` has a new adapter: with every checkpoint and
     every `adapter_every` steps. `publish` is the URL of a running server, which loads the adapter
     then as `publish_name` (default: the last part of `output`); it must see the folder below its
-    --adapter-root. A server that is gone or refuses is a warning; the training goes on."""
+    --adapter-root. A server that is gone or refuses is a warning; the training goes on.
+    `publish_ca` is a file of certificates to trust of a server with https.
+    `serve` (True, a port, or "HOST:PORT") starts a server for the time of the training, `avocet
+    serve` in a process of its own: it answers with the adapter as it was a few steps ago
+    (`serve_every`, default 10), named like the last part of `output`. `log` hears its address."""
     must_be(Model, model=model)
     must_be(EngineOptions, optional=True, engine=engine)
-    renew = _adapter_callback(on_adapter, publish, publish_name, publish_key, output)
+    renew = _adapter_callback(on_adapter, publish, publish_name, publish_key, publish_ca, output)
     guard = Guard()
     result = _abi.TrainResult(best_loss=math.nan)
     settings = {"data": path_of("data", data).decode("utf-8"), **settings}
     array = _rewards(rewards, guard)
     struct = None if engine is None else engine.as_struct()
+    server = _server(serve, serve_config, serve_every)
     options = _abi.TrainOptions(
         task=text_of("task", task), output=path_of("output", output),
         settings=json.dumps(settings, default=os.fspath).encode("utf-8"), resume=bool(resume),
@@ -181,6 +207,8 @@ def train(model: Model, task: str, output: PathLike, *, data: PathLike, resume: 
     options.log = _abi.LOG(lambda *arguments: told(*arguments) and None)
     if struct is not None:
         options.engine = ctypes.pointer(struct)
+    if server is not None:
+        options.server = ctypes.pointer(server)
     natives = natives_of(model)
     with calling(), guard:
         call(library.avo_train_run, natives[0], ctypes.byref(options), ctypes.byref(result))

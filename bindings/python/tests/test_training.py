@@ -2,11 +2,18 @@
 import http.server
 import json
 import math
+import os
 import threading
+import urllib.request
 
 import pytest
 
 import avocet
+from conftest import ROOT
+
+DEMO = ROOT / "models/demo.avo"
+if "AVOCET" in os.environ:  # the command of the build that is tested
+    os.environ["AVOCET_COMMAND"] = os.environ["AVOCET"]
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +106,41 @@ def test_published(model, texts, tmp_path):
             thread.join()
     with pytest.warns(UserWarning, match="cannot load the adapter of step 2"):
         avocet.train(model, "sft", tmp_path / "gone", publish=url, **same)
+    with pytest.raises(ValueError, match="need publish"):
+        avocet.train(model, "sft", tmp_path / "bad", publish_ca="ca.pem", **same)
     with pytest.raises(ValueError, match="must begin with http"):
         avocet.train(model, "sft", tmp_path / "bad", publish="localhost", **same)
+
+
+def test_served(texts, tmp_path):
+    """A server of the run's own answers with the adapter while a step is under way."""
+    lines, answers = [], []
+
+    def step(one):
+        found = [line for line in lines if "has the adapter of step" in line]
+        if found and not answers:
+            url, name = found[0].split(" ")[0], found[0].split('"')[1]
+            body = json.dumps({"model": name, "prompt": "The duck", "max_tokens": 4}).encode()
+            request = urllib.request.Request(f"{url}/v1/completions", body,
+                                             {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                answers.append(json.load(answer)["choices"][0]["finish_reason"])
+
+    config = tmp_path / "serve.json"
+    config.write_text(json.dumps({"sessions": 1, "threads": 1, "kv_tokens": 256, "ctx": 128,
+                                  "no_sandbox": True}))
+    same = {"data": texts, "steps": 4, "batch": 1, "rank": 2, "threads": 1}
+    with avocet.Model(DEMO) as demo:
+        avocet.train(demo, "sft", tmp_path / "live", serve=0, serve_every=2, serve_config=config,
+                     on_step=step, log=lines.append, **same)
+        assert answers == ["length"], lines
+        avocet.train(demo, "sft", tmp_path / "alone", **same)
+        name = "adapter_model.safetensors"
+        assert (tmp_path / "live" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+        with pytest.raises(avocet.ArgumentError, match="must be PORT or HOST:PORT"):
+            avocet.train(demo, "sft", tmp_path / "bad", serve="nowhere", **same)
+        with pytest.raises(ValueError, match="need serve"):
+            avocet.train(demo, "sft", tmp_path / "bad", serve_every=3, **same)
 
 
 def test_draft_heads_are_trained(model, texts, tmp_path):

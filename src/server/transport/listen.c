@@ -188,22 +188,28 @@ static uint16_t port_of(int descriptor) {
     return port;
 }
 
-void listen_describe(server *server) {
+void server_bound_url(const server_options *options, char url[SERVER_URL_MAX]) {
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof(own);
     char text[100] = "";
-    const server_options *options = &server->options;
-    if (options->grpc)
-        server->grpc_port = port_of(
-            options->listen_sockets[options->grpc_listen > 0 ? options->grpc_listen - 1 : 0]);
+    uint16_t port;
+    url[0] = '\0';
     if (getsockname(options->listen_sockets[0], (struct sockaddr *)&own, &bytes) != 0)
         return;
     if (own.ss_family == AF_UNIX) {
         const struct sockaddr_un *name = (const void *)&own;
-        snprintf(server->url, sizeof(server->url), "unix:%s", name->sun_path);
+        snprintf(url, SERVER_URL_MAX, "unix:%s", name->sun_path);
         return;
     }
-    address_text((const struct sockaddr *)&own, text, sizeof(text), &server->port);
-    snprintf(server->url, sizeof(server->url), "%s://%s",
-             options->certificate != NULL ? "https" : "http", text);
+    address_text((const struct sockaddr *)&own, text, sizeof(text), &port);
+    snprintf(url, SERVER_URL_MAX, "%s://%s", options->certificate != NULL ? "https" : "http", text);
+}
+
+void listen_describe(server *server) {
+    const server_options *options = &server->options;
+    if (options->grpc)
+        server->grpc_port = port_of(
+            options->listen_sockets[options->grpc_listen > 0 ? options->grpc_listen - 1 : 0]);
+    server->port = port_of(options->listen_sockets[0]);
+    server_bound_url(options, server->url);
 }
