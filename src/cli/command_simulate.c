@@ -425,10 +425,8 @@ const cli_command command_simulate = {
         "avocet simulate --trace AzureLLMInferenceTrace_conv.csv --speed 0.05 --requests 2000\n"
         "avocet simulate --zipf 1.1 --adapters 64 --requests 2000 --rate 2 --plot zipf.svg\n"
         "avocet simulate --zipf 1 --adapters 8 --adapters-max 4 --check --json\n"
-        "avocet simulate --zipf 1 --replicas 16 --router all --rate 20 --requests 20000 --turns 4 "
-        "--prefix-tokens 512 --adapters 200 --resident 32\n"
-        "avocet simulate --trace AzureLLMInferenceTrace_conv.csv --replicas 4,8,16 --router "
-        "least-loaded,prefix --plot fleet.svg\n"
+        "avocet simulate --zipf 1 --replicas 8,16 --router all --turns 4 --prefix-tokens 512\n"
+        "avocet simulate --trace AzureLLMInferenceTrace_conv.csv --replicas 8,16 --plot fleet.svg\n"
         "avocet bench smollm2 -b 1,8,16 -d 0,4096 -p 512 --json > cost.json\n"
         "avocet simulate --zipf 1 --cost cost.json",
     .run = run,
