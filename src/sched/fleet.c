@@ -214,8 +214,6 @@ void client_finish(fleet *fleet, uint32_t index) {
 static void client_join(fleet *fleet, uint32_t index, uint32_t number, uint32_t matched) {
     client *client = &fleet->clients[index];
     replica *replica = &fleet->replicas[number];
-    if (replica->state != REPLICA_UP)
-        fleet_wrong(fleet, "a request is sent to replica %u, which does not serve", number);
     if (client->begun || client->tokens > 0)
         fleet_wrong(fleet, "a request that had begun to stream is sent again");
     client->replica = number;
@@ -248,6 +246,10 @@ static avo_status client_send(fleet *fleet, uint32_t index, uint32_t number, uin
                               uint64_t *retry_ns) {
     const sched_options *options = &fleet->options->sched;
     client *client = &fleet->clients[index];
+    if (fleet->replicas[number].state != REPLICA_UP) {
+        fleet_wrong(fleet, "a request is sent to replica %u, which does not serve", number);
+        return AVO_ERROR_ARGUMENT;
+    }
     if (fleet->replicas[number].open >= options->waiting_max + options->running_max) {
         *retry_ns = RETRY_NS;
         return AVO_ERROR_FULL;
@@ -346,7 +348,7 @@ static void event(fleet *fleet) {
     time = coming < time ? coming : time;
     if (time < fleet->now)
         fleet_wrong(fleet, "the clock goes back");
-    if (time > SIMULATE_CLOCK_NS_MAX) {
+    if (coming == UINT64_MAX && steps == UINT64_MAX) {
         fleet_wrong(fleet, "%u clients wait and nothing happens", fleet->clients_now);
         return;
     }
