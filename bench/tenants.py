@@ -14,11 +14,11 @@ visit's prompt and eight times its answer.
 Leak: key one sends prompts; then key two sends the same prompts and as many that nobody has sent,
 in random order, and notes the server's CPU time and the time to the first token of each. Printed is
 the probability that a random "seen" prompt takes less than a random "fresh" one (0.5: they cannot
-be told apart; the area under the curve of a Mann-Whitney test, with its standard error), the p-value
-of a permutation test (how often labels that are exchanged at random give medians as far apart;
-10,000 permutations, two-sided), and how many tokens the prefix cache gave. The same for key one
-itself is the control, which must see it. Fails when key two is given any cached token, when its CPU
-time is further than 4 standard errors from 0.5, or when the control's p is above 0.01. Give
+be told apart; the area under the curve of a Mann-Whitney test, with its standard error), the
+p-value of a permutation test (how often labels that are exchanged at random give medians as far
+apart; 10,000 permutations, two-sided), and how many tokens the prefix cache gave. The same for key
+one itself is the control, which must see it. Fails when key two is given any cached token, when its
+CPU time is further than 4 standard errors from 0.5, or when the control's p is above 0.01. Give
 --threads 1: a team of threads that spins makes CPU time noisy.
 
 Wall-clock times of one machine on which other work may run: read ratios, not milliseconds.
@@ -179,11 +179,15 @@ def measure_leak(server, options):
             chance, error = faster(first, second)
             area = chance if clock == 0 else area
             p = p_value(first, second, generator)
+            medians = [1e3 * statistics.median(numbers) for numbers in (first, second)]
             print(f"{name}, {what}: a prompt that was sent before takes less with probability "
                   f"{chance:.3f} (0.5 ± {error:.3f} where nothing is told), p = {p:.4f}; medians "
-                  f"{quantile(first, .5) * 1e3:.2f} and {quantile(second, .5) * 1e3:.2f} ms")
+                  f"{medians[0]:.2f} and {medians[1]:.2f} ms")
         print(f"{name}: {cached} cached tokens")
-        good = good and (area > .9 and p < .01 if told else cached == 0 and abs(area - .5) < 4 * error)
+        if told:
+            good = good and area > .9 and p < .01
+        else:
+            good = good and cached == 0 and abs(area - .5) < 4 * error
     return good
 
 
