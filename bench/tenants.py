@@ -14,10 +14,12 @@ visit's prompt and eight times its answer.
 Leak: key one sends prompts; then key two sends the same prompts and as many that nobody has sent,
 in random order, and notes the server's CPU time and the time to the first token of each. Printed is
 the probability that a random "seen" prompt takes less than a random "fresh" one (0.5: they cannot
-be told apart; the area under the curve of a Mann-Whitney test, with its standard error), and how
-many tokens the prefix cache gave. The same for key one itself is the control, which must see it.
-Fails when key two is given any cached token, or when its CPU time is further than 4 standard errors
-from 0.5. Give --threads 1: a team of threads that spins makes CPU time noisy.
+be told apart; the area under the curve of a Mann-Whitney test, with its standard error), the
+p-value of a permutation test (how often labels that are exchanged at random give medians as far
+apart; 10,000 permutations, two-sided), and how many tokens the prefix cache gave. The same for key
+one itself is the control, which must see it. Fails when key two is given any cached token, when its
+CPU time is further than 4 standard errors from 0.5, or when the control's p is above 0.01. Give
+--threads 1: a team of threads that spins makes CPU time noisy.
 
 Wall-clock times of one machine on which other work may run: read ratios, not milliseconds.
 """
@@ -27,6 +29,7 @@ import json
 import math
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,6 +37,7 @@ import threading
 import time
 from pathlib import Path
 
+PERMUTATIONS = 10000
 VISIT, FLOOD, LIMITED, OTHER = "visit-key-1", "flood-key-2", "limited-key-3", "other-key-4"
 
 
@@ -139,6 +143,19 @@ def faster(first, second):
     return wins / (n * m), math.sqrt((n + m + 1) / (12 * n * m))
 
 
+def p_value(first, second, generator):
+    """Of the hypothesis that both are drawn alike."""
+    def gap(numbers):
+        return abs(statistics.median(numbers[:len(first)]) -
+                   statistics.median(numbers[len(first):]))
+    numbers = first + second
+    seen, larger = gap(numbers), 0
+    for _ in range(PERMUTATIONS):
+        generator.shuffle(numbers)
+        larger += gap(numbers) >= seen
+    return (larger + 1) / (PERMUTATIONS + 1)
+
+
 def measure_leak(server, options):
     generator = random.Random(options.seed)
     good = True
@@ -150,7 +167,7 @@ def measure_leak(server, options):
         probes = [(prompt, seen) for prompt in prompts]
         probes += [(words(generator, 24), fresh) for _ in prompts]
         generator.shuffle(probes)
-        cached = 0
+        cached, p = 0, 1.0
         for prompt, times in probes:
             before = server.cpu_seconds()
             wall = server.first_token(key, prompt, 1)
@@ -161,11 +178,16 @@ def measure_leak(server, options):
             first, second = ([sample[clock] for sample in times] for times in (seen, fresh))
             chance, error = faster(first, second)
             area = chance if clock == 0 else area
+            p = p_value(first, second, generator)
+            medians = [1e3 * statistics.median(numbers) for numbers in (first, second)]
             print(f"{name}, {what}: a prompt that was sent before takes less with probability "
-                  f"{chance:.3f} (0.5 ± {error:.3f} where nothing is told); medians "
-                  f"{quantile(first, .5) * 1e3:.1f} and {quantile(second, .5) * 1e3:.1f} ms")
+                  f"{chance:.3f} (0.5 ± {error:.3f} where nothing is told), p = {p:.4f}; medians "
+                  f"{medians[0]:.2f} and {medians[1]:.2f} ms")
         print(f"{name}: {cached} cached tokens")
-        good = good and (area > .9 if told else cached == 0 and abs(area - .5) < 4 * error)
+        if told:
+            good = good and area > .9 and p < .01
+        else:
+            good = good and cached == 0 and abs(area - .5) < 4 * error
     return good
 
 

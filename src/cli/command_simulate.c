@@ -27,6 +27,7 @@ typedef struct simulate_flags {
     uint32_t cores, decode_cores;
     double core_bandwidth;
     bool retry, check, json, csv;
+    fleet_flags fleet;
 } simulate_flags;
 
 /* ---- What comes ---- */
@@ -196,6 +197,46 @@ static int simulate(const simulate_flags *flags) {
     return exit_status;
 }
 
+/* Many replicas: what comes is generated as it comes. */
+static int simulate_replicas(const simulate_flags *flags) {
+    avo_error error = {0};
+    simulate_options one;
+    simulate_item *trace = NULL;
+    uint32_t capacity = 0, count = 0;
+    avo_status status = make_options(flags, &one, &error);
+    if (status == AVO_OK && flags->trace != NULL) {
+        simulate_flags whole = *flags;
+        whole.requests = 0;
+        whole.fleet.replicas = NULL;
+        status = read_trace(&whole, &trace, &capacity, &count, &error);
+    }
+    if (status != AVO_OK) {
+        allocator_give(NULL, trace, capacity * sizeof(simulate_item));
+        return cli_fail_status(status, &error);
+    }
+    uint32_t requests = flags->requests > 0 ? flags->requests : count > 0 ? count : 1000;
+    fleet_options options = {.sched = one.sched,
+                             .machine = one.machine,
+                             .seed = one.seed,
+                             .check = one.check,
+                             .retry = one.retry,
+                             .load = {.requests = requests,
+                                      .seed = one.seed,
+                                      .rate = flags->rate,
+                                      .trace = trace,
+                                      .trace_count = count,
+                                      .prompt_mean = flags->prompt,
+                                      .answer_mean = flags->answer,
+                                      .tenants = flags->tenants,
+                                      .adapters = flags->adapters,
+                                      .zipf = flags->zipf}};
+    fleet_output output = {flags->json, flags->csv, flags->plot,
+                           flags->threads > 0 ? flags->threads : 1};
+    int exit_status = simulate_fleet(&flags->fleet, &options, &output);
+    allocator_give(NULL, trace, capacity * sizeof(simulate_item));
+    return exit_status;
+}
+
 /* ---- The command ---- */
 
 static void specs_what(simulate_flags *f, option_table *table) {
@@ -204,7 +245,7 @@ static void specs_what(simulate_flags *f, option_table *table) {
          "run N small random scenarios and check every invariant at every step", 1, 1e12},
         {"seed", 0, OPTION_U64, &f->seed, "N", "first seed (default 1)", 0, 0},
         {"threads", 't', OPTION_U32, &f->threads, "N",
-         "(with --seeds) threads (default: all that this process may use)", 1, 256},
+         "threads (with --seeds: default all; with --replicas: runs at a time, default 1)", 1, 256},
         {"trace", 0, OPTION_TEXT, &f->trace, "FILE",
          "replay a trace: CSV with TIMESTAMP,ContextTokens,GeneratedTokens", 0, 0},
         {"speed", 0, OPTION_NUMBER, &f->speed, "F",
@@ -214,7 +255,7 @@ static void specs_what(simulate_flags *f, option_table *table) {
         {"adapters", 0, OPTION_U32, &f->adapters, "N", "adapters in use (default 0)", 0, 100000},
         {"tenants", 0, OPTION_U32, &f->tenants, "N", "tenants (default 1)", 1, 100000},
         {"requests", 0, OPTION_U32, &f->requests, "N",
-         "number of requests (default: the whole trace, or 1000)", 1, SIMULATE_REQUESTS_MAX},
+         "number of requests (default: the whole trace, or 1000)", 1, FLEET_REQUESTS_MAX},
         {"rate", 0, OPTION_NUMBER, &f->rate, "R", "(with --zipf) requests per second (default 1)",
          1e-6, 1e6},
         {"prompt", 'p', OPTION_U32, &f->prompt, "N",
@@ -231,8 +272,8 @@ static void specs_scheduler(simulate_flags *f, option_table *table) {
         {"running", 0, OPTION_U32, &f->running, "N", "sequences running at a time (default 8)", 1,
          SCHED_RUNNING_MAX},
         {"rows", 0, OPTION_U32, &f->rows, "N", "rows per step (default 512)", 1, 65536},
-        {"waiting", 0, OPTION_U32, &f->waiting, "N", "requests that may wait (default 1024)", 1,
-         SCHED_REQUESTS_MAX},
+        {"waiting", 0, OPTION_U32, &f->waiting, "N",
+         "requests that may wait (default 1024; of each replica 64)", 1, SCHED_REQUESTS_MAX},
         {"kv-tokens", 0, OPTION_U32, &f->kv_tokens, "N", "tokens in the KV pool (default 65536)",
          32, 1e9},
         {"ctx", 'c', OPTION_U32, &f->context, "N", "context in tokens (default 16384)", 2,
@@ -297,6 +338,12 @@ static const char *check_flags(const simulate_flags *flags, int words) {
         return "missing workload: --seeds N, --trace FILE or --zipf S";
     if (seeds && (zipf || flags->trace != NULL))
         return "--seeds cannot be combined with other workloads";
+    if (seeds && flags->fleet.replicas != NULL)
+        return "--seeds cannot be combined with --replicas";
+    if (flags->fleet.replicas == NULL && flags->requests > SIMULATE_REQUESTS_MAX)
+        return "--requests above 1000000 need --replicas";
+    if (flags->fleet.replicas != NULL && strcmp(flags->cores_mode, "mixed") != 0)
+        return "--replicas cannot be combined with --cores-mode";
     if (flags->json && flags->csv)
         return "give --json or --csv, not both";
     if (seeds && (flags->csv || flags->plot != NULL))
@@ -326,7 +373,6 @@ static int run(int argc, char **argv) {
                             .answer = 64,
                             .running = 8,
                             .rows = 512,
-                            .waiting = 1024,
                             .kv_tokens = 65536,
                             .context = 16384,
                             .chunk_min = 16,
@@ -342,7 +388,9 @@ static int run(int argc, char **argv) {
                             .decode_cores = 1,
                             .core_bandwidth = 0.65};
     option_table table = {0};
+    simulate_fleet_defaults(&flags.fleet);
     specs_what(&flags, &table);
+    simulate_fleet_specs(&flags.fleet, &table);
     specs_scheduler(&flags, &table);
     specs_machine(&flags, &table);
     int words = 0;
@@ -356,7 +404,12 @@ static int run(int argc, char **argv) {
         return simulate_seeds(flags.seed, flags.seeds, flags.threads, flags.json);
     if (flags.zipf < 0)
         flags.zipf = 1;
-    return simulate(&flags);
+    bool fleet = flags.fleet.replicas != NULL;
+    if (flags.waiting == 0)
+        flags.waiting = fleet ? 64 : 1024;
+    if (!fleet)
+        return simulate(&flags);
+    return simulate_fleet_parse(&flags.fleet) ? simulate_replicas(&flags) : EXIT_USAGE;
 }
 
 const cli_command command_simulate = {
@@ -364,13 +417,16 @@ const cli_command command_simulate = {
     .summary = "run the scheduler on a virtual clock: invariants, traces, latencies",
     .usage = "avocet simulate --seeds N [--seed S]\n"
              "       avocet simulate --trace FILE [options]\n"
-             "       avocet simulate --zipf S --adapters N [options]",
+             "       avocet simulate --zipf S --adapters N [options]\n"
+             "       avocet simulate --zipf S --replicas N,… --router NAME,… [options]",
     .examples =
         "avocet simulate --seeds 10000\n"
         "avocet simulate --seeds 1 --seed 4219\n"
         "avocet simulate --trace AzureLLMInferenceTrace_conv.csv --speed 0.05 --requests 2000\n"
         "avocet simulate --zipf 1.1 --adapters 64 --requests 2000 --rate 2 --plot zipf.svg\n"
         "avocet simulate --zipf 1 --adapters 8 --adapters-max 4 --check --json\n"
+        "avocet simulate --zipf 1 --replicas 8,16 --router all --turns 4 --prefix-tokens 512\n"
+        "avocet simulate --trace AzureLLMInferenceTrace_conv.csv --replicas 8,16 --plot fleet.svg\n"
         "avocet bench smollm2 -b 1,8,16 -d 0,4096 -p 512 --json > cost.json\n"
         "avocet simulate --zipf 1 --cost cost.json",
     .run = run,

@@ -1,6 +1,7 @@
 /* `avocet train sft|dpo|rl|pretrain|heads MODEL`: the options are the settings of train/settings.h.
  */
 #include "base/json_file.h"
+#include "cli/ranks.h"
 #include "cli/train_int.h"
 
 #include <math.h>
@@ -118,10 +119,13 @@ static avo_status run_call(train_call *call, const char *name) {
     if (call->config != NULL)
         AVO_TRY(read_config(call));
     AVO_TRY(train_settings_finish(&call->options.settings, &call->error));
+    AVO_TRY(train_ranks_begin(call));
+    if (call->dry_run && !train_ranks_leads(call))
+        return AVO_OK;
     char path[CLI_PATH_MAX];
     if (!call->dry_run)
         AVO_TRY(train_publish_check(call));
-    AVO_TRY(train_start_find(call, name, path));
+    AVO_TRY(train_ranks_start(call, name, path));
     AVO_TRY(cli_model_open(path, &model, &call->error));
     avo_status status = run_opened(call, model);
     cli_progress_end();
@@ -131,6 +135,7 @@ static avo_status run_call(train_call *call, const char *name) {
 
 static int run_task(const cli_command *command, train_task task, int argc, char **argv) {
     train_call call = {.options = {.engine = AVO_ENGINE_OPTIONS_INIT, .progress = cli_progress},
+                       .rank_timeout_s = 120,
                        .lock = {.descriptor = -1}};
     train_lists lists = {.count = 0};
     option_table table = {.count = 0};
@@ -145,6 +150,8 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
         {"dry-run", 0, OPTION_FLAG, &call.dry_run, NULL,
          "show counts, a sample, memory and time, and train nothing", 0, 0},
         {"json", 0, OPTION_FLAG, &call.json, NULL, "print the result as JSON", 0, 0},
+        {"rank-timeout", 0, OPTION_NUMBER, &call.rank_timeout_s, "S",
+         "(under mpirun) seconds that a rank may keep the others waiting (default 120)", 0.1, 1e6},
         {"device", 0, OPTION_DEVICE, &call.options.engine.device, DEVICE_NAMES,
          "device (default: AVO_DEVICE, else auto)", 0, 0},
         {"arithmetic", 0, OPTION_CHOICE, &call.options.engine.arithmetic, "exact|fast",
@@ -170,6 +177,10 @@ static int run_task(const cli_command *command, train_task task, int argc, char 
     train_start_clean(&call);
     train_rewards_close(&call.rewards);
     arena_free(&call.arena);
+    if (status == AVO_ERROR_CANCELLED && !train_ranks_leads(&call))
+        return EXIT_INTERRUPTED; /* rank 0 says it */
+    if (status != AVO_OK && status != AVO_ERROR_CANCELLED)
+        cli_ranks_abandon();
     if (status == AVO_ERROR_CANCELLED) { /* says how to go on */
         (void)cli_fail(&call.error);
         return EXIT_INTERRUPTED;
@@ -208,6 +219,7 @@ const cli_command command_train_sft = {
                 "avocet train sft smollm2 --data chats.jsonl -o my-lora --publish "
                 "http://localhost:8080=mine\n"
                 "avocet train sft smollm2 --data chats.jsonl -o my-lora --serve\n"
+                "mpirun -n 4 avocet train sft smollm2 --data chats.jsonl -o my-lora\n"
                 "avocet run smollm2 --adapter mine=my-lora \"Hello\"",
     .run = run_sft,
 };

@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     hold_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
     int status;
-    if (cli_ranks_serve(&status))
+    if (cli_ranks_serve(argc > 1 && strcmp(argv[1], "train") == 0, &status))
         return status;
     status = dispatch(argc, argv);
     cli_engine_end();

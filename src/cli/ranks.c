@@ -58,7 +58,13 @@ static void fail_rank(uint32_t rank, const avo_error *error) {
     _exit(EXIT_FAILED);
 }
 
-bool cli_ranks_serve(int *status) {
+/* Of a command that every rank runs. */
+static struct {
+    bool all_run, abandoned;
+    transport *transport;
+} job;
+
+bool cli_ranks_serve(bool all_run, int *status) {
     mpi_launch launch = mpi_launched();
     avo_error error;
     *status = EXIT_FAILED;
@@ -68,11 +74,14 @@ bool cli_ranks_serve(int *status) {
         cli_warn("rank %u: %s", launch.rank, error.text);
         return true;
     }
+    job.all_run = all_run;
     if (launch.rank == 0)
         return false;
     /* mpirun hands them to all ranks; rank 0 ends in its own time, and the others with it. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
+    if (all_run)
+        return false;
     if (serve(&error) != AVO_OK)
         fail_rank(launch.rank, &error);
     mpi_leave();
@@ -80,8 +89,28 @@ bool cli_ranks_serve(int *status) {
     return true;
 }
 
+avo_status cli_ranks_join(transport **out, avo_error *error) {
+    *out = NULL;
+    if (!mpi_joined() || mpi_launched().ranks == 1)
+        return AVO_OK;
+    if (job.transport == NULL)
+        AVO_TRY(transport_mpi(NULL, &job.transport, error));
+    *out = job.transport;
+    return AVO_OK;
+}
+
+void cli_ranks_abandon(void) {
+    job.abandoned = true;
+}
+
 void cli_ranks_end(void) {
     transport *transport;
+    if (job.all_run) {
+        transport_close(job.transport);
+        if (mpi_joined() && !job.abandoned)
+            mpi_leave();
+        return;
+    }
     if (!mpi_joined() || transport_mpi(NULL, &transport, NULL) != AVO_OK)
         return;
     bool all = ranks_dismiss(transport, DISMISS_NS);

@@ -3,7 +3,6 @@
 #include "cli/simulate_int.h"
 
 #include "base/file.h"
-#include "cli/plot.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,16 +16,9 @@ bool simulate_plot_named(const char *path) {
            (strcmp(path + length - 4, ".svg") == 0 || strcmp(path + length - 4, ".png") == 0);
 }
 
-typedef struct picture {
-    const report *report;
-    const char *file;                              /* name.svg */
-    char folder[CLI_PATH_MAX], name[CLI_PATH_MAX]; /* of folder/name.svg */
-    bool png;
-} picture;
-
 /* A block for each metric: seconds, percent. */
 static void write_data(FILE *file, const void *context) {
-    const report *report = ((const picture *)context)->report;
+    const report *report = ((const picture *)context)->what;
     for (uint32_t m = 0; m < REPORT_METRICS; m++) {
         fprintf(file, "# %s: seconds, percent\n", report_metric_name((report_metric)m));
         for (uint32_t i = 1; i <= POINTS; i++) {
@@ -40,20 +32,26 @@ static void write_data(FILE *file, const void *context) {
 }
 
 /* Names without folders: gnuplot runs where they lie. */
+void simulate_plot_begin(FILE *file, const picture *picture, unsigned width, unsigned height) {
+    fprintf(file,
+            "set terminal %s size %u,%u font 'sans-serif,13' background 'white'\n"
+            "set output '%s.%s'\nset grid\n",
+            picture->png ? "pngcairo" : "svg", width, height, picture->name,
+            picture->png ? "png" : "svg");
+}
+
 static void write_script(FILE *file, const void *context) {
     const picture *picture = context;
-    const report *report = picture->report;
+    const report *report = picture->what;
     const char *name = picture->name;
     static const char *const titles[] = {"first token", "between tokens", "whole answer", "queue"};
     const char *separator = "plot ";
+    simulate_plot_begin(file, picture, 900, 560);
     fprintf(file,
-            "set terminal %s size 900,560 font 'sans-serif,13' background 'white'\n"
-            "set output '%s.%s'\n"
             "set logscale x\nset xlabel 'seconds'\nset ylabel 'requests (tokens) within, %%'\n"
-            "set yrange [0:100]\nset key left top\nset grid\n"
+            "set yrange [0:100]\nset key left top\n"
             "set title '%u requests, %.0f s'\n",
-            picture->png ? "pngcairo" : "svg", name, picture->png ? "png" : "svg", report->count,
-            (double)report->result->end_ns * 1e-9);
+            report->count, (double)report->result->end_ns * 1e-9);
     for (uint32_t m = 0; m < REPORT_METRICS; m++) {
         if (report->groups[0].metric[m].count == 0)
             continue;
@@ -87,7 +85,11 @@ bool simulate_plot_possible(const char *path) {
 }
 
 int simulate_plot(const report *report, const char *path) {
-    picture picture = {.report = report};
+    return simulate_draw(path, report, write_data, write_script);
+}
+
+int simulate_draw(const char *path, const void *what, plot_writer write, plot_writer script_write) {
+    picture picture = {.what = what};
     char data[CLI_PATH_MAX + 16], script[CLI_PATH_MAX + 16], file[2 * CLI_PATH_MAX + 32];
     picture_named(path, &picture);
     if (!name_fits(&picture))
@@ -95,9 +97,9 @@ int simulate_plot(const report *report, const char *path) {
     snprintf(data, sizeof(data), "%s.dat", picture.name);
     snprintf(script, sizeof(script), "%s.gnuplot", picture.name);
     bool drawn = false;
-    int status = plot_write(picture.folder, data, write_data, &picture);
+    int status = plot_write(picture.folder, data, write, &picture);
     if (status == EXIT_GOOD)
-        status = plot_picture(picture.folder, script, picture.file, write_script, &picture, &drawn);
+        status = plot_picture(picture.folder, script, picture.file, script_write, &picture, &drawn);
     const char *const made[] = {data, script};
     for (size_t i = 0; drawn && i < 2; i++) {
         snprintf(file, sizeof(file), "%s/%s", picture.folder, made[i]);

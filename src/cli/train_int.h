@@ -31,6 +31,7 @@ typedef struct train_call {
     train_publisher publisher;
     train_serve_options serve; /* of --serve; no address: no server */
     bool dry_run, json;
+    double rank_timeout_s;
     train_lock lock;              /* on the output, where a new model is made in it */
     char temporary[CLI_PATH_MAX]; /* folder of a preview's new model; empty: none */
     arena arena;
@@ -41,6 +42,14 @@ typedef struct train_call {
 AVO_MUST_USE avo_status train_start_find(train_call *call, const char *name,
                                          char path[CLI_PATH_MAX]);
 void train_start_clean(train_call *call);
+
+/* Joins the other ranks where mpirun has started this process; train_ranks.c. */
+AVO_MUST_USE avo_status train_ranks_begin(train_call *call);
+/* train_start_find by rank 0; the others wait until what it makes is there. */
+AVO_MUST_USE avo_status train_ranks_start(train_call *call, const char *name,
+                                          char path[CLI_PATH_MAX]);
+/* Whether this process reports. */
+bool train_ranks_leads(const train_call *call);
 
 /* Checks the options of --publish and finds the output folder, before a model is opened.
  * train_publish.c. */

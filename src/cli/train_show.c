@@ -108,11 +108,12 @@ static void print_summary(const train_call *call, const train_summary *summary) 
 avo_status train_show_run(train_call *call, const avo_model *model) {
     progress progress = {.terminal = isatty(STDERR_FILENO)};
     train_summary summary;
-    call->options.on_step = on_step;
+    bool leads = train_ranks_leads(call);
+    call->options.on_step = leads ? on_step : NULL;
     call->options.on_step_context = &progress;
-    call->options.log = log_line;
+    call->options.log = leads ? log_line : NULL;
     avo_status status = train_run(model, &call->options, &summary, &call->error);
-    if (status != AVO_OK)
+    if (status != AVO_OK || !leads)
         return status;
     if (call->json)
         return print_summary_json(call, &summary);

@@ -1,8 +1,6 @@
 /* From outcomes to figures, and tables of them. */
 #include "sched/report.h"
 
-#include "base/json_writer.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +14,17 @@ const char *report_metric_name(report_metric metric) {
 }
 
 void report_add(report_histogram *histogram, uint64_t nanoseconds) {
+    report_add_many(histogram, nanoseconds, 1);
+}
+
+void report_add_many(report_histogram *histogram, uint64_t nanoseconds, uint64_t times) {
+    if (times == 0)
+        return;
     double place = log2((double)nanoseconds + 1) * PER_OCTAVE;
     uint32_t bucket = place < REPORT_BUCKETS - 1 ? (uint32_t)place : REPORT_BUCKETS - 1;
-    histogram->bucket[bucket]++;
-    histogram->count++;
-    histogram->sum += (double)nanoseconds * 1e-9;
+    histogram->bucket[bucket] += times;
+    histogram->count += times;
+    histogram->sum += (double)times * ((double)nanoseconds * 1e-9);
     histogram->max_ns = nanoseconds > histogram->max_ns ? nanoseconds : histogram->max_ns;
 }
 
@@ -243,6 +247,17 @@ avo_status report_write_csv(const report *report, buffer *out) {
     return AVO_OK;
 }
 
+void report_json_metric(json_writer *w, report_metric metric, const report_histogram *h) {
+    json_member_object_begin(w, report_metric_name(metric));
+    json_member_u64(w, "count", h->count);
+    json_member_significant(w, "mean", h->count > 0 ? h->sum / (double)h->count : 0, 6);
+    json_member_significant(w, "p50", report_percentile(h, 0.5), 6);
+    json_member_significant(w, "p90", report_percentile(h, 0.9), 6);
+    json_member_significant(w, "p99", report_percentile(h, 0.99), 6);
+    json_member_significant(w, "max", (double)h->max_ns * 1e-9, 6);
+    json_end(w);
+}
+
 static void json_group(json_writer *w, const report_group *group) {
     json_object_begin(w);
     json_member_string(w, "kind", group->kind);
@@ -250,17 +265,8 @@ static void json_group(json_writer *w, const report_group *group) {
     json_member_u64(w, "requests", group->requests);
     json_member_u64(w, "finished", group->finished);
     json_member_u64(w, "tokens", group->tokens);
-    for (uint32_t m = 0; m < REPORT_METRICS; m++) {
-        const report_histogram *h = &group->metric[m];
-        json_member_object_begin(w, report_metric_name((report_metric)m));
-        json_member_u64(w, "count", h->count);
-        json_member_significant(w, "mean", h->count > 0 ? h->sum / (double)h->count : 0, 6);
-        json_member_significant(w, "p50", report_percentile(h, 0.5), 6);
-        json_member_significant(w, "p90", report_percentile(h, 0.9), 6);
-        json_member_significant(w, "p99", report_percentile(h, 0.99), 6);
-        json_member_significant(w, "max", (double)h->max_ns * 1e-9, 6);
-        json_end(w);
-    }
+    for (uint32_t m = 0; m < REPORT_METRICS; m++)
+        report_json_metric(w, (report_metric)m, &group->metric[m]);
     json_end(w);
 }
 

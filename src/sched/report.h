@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/buffer.h"
+#include "base/json_writer.h"
 #include "sched/simulate.h"
 
 #define REPORT_GROUPS_MAX 256 /* tenants and adapters with lines of their own: the busiest */
@@ -23,11 +24,14 @@ typedef struct report_histogram {
     uint64_t count;
     double sum; /* seconds */
     uint64_t max_ns;
-    uint32_t bucket[REPORT_BUCKETS];
+    uint64_t bucket[REPORT_BUCKETS];
 } report_histogram;
 void report_add(report_histogram *histogram, uint64_t nanoseconds);
+void report_add_many(report_histogram *histogram, uint64_t nanoseconds, uint64_t times);
 /* Seconds; 0 of nothing. `part` in [0, 1]. */
 double report_percentile(const report_histogram *histogram, double part);
+/* A member of an object: count, mean, percentiles, maximum. */
+void report_json_metric(json_writer *w, report_metric metric, const report_histogram *histogram);
 
 typedef struct report_group {
     const char *kind; /* "all", "tenant", "adapter" */

@@ -3,32 +3,9 @@
 #include "sched/simulate.h"
 
 #include "base/allocator.h"
-#include "base/random.h"
 #include "base/status.h"
 #include "device/layer.h"
-
-#include <math.h>
-
-typedef struct dice {
-    uint64_t seed, count;
-} dice;
-
-static double uniform(dice *dice) {
-    return random_uniform_at(dice->seed, 2, dice->count++);
-}
-
-/* In [low, high]. */
-static uint32_t between(dice *dice, uint32_t low, uint32_t high) {
-    return low + (uint32_t)(uniform(dice) * (high - low + 1));
-}
-
-static bool chance(dice *dice, double probability) {
-    return uniform(dice) < probability;
-}
-
-static double exponential(dice *dice, double mean) {
-    return -mean * log(1 - uniform(dice));
-}
+#include "sched/dice.h"
 
 /* ---- Seeds ---- */
 
@@ -44,116 +21,121 @@ typedef struct seed_shape {
 
 /* With a bend or two, as real ones have. */
 static step_cost seed_cost(dice *dice) {
-    double step = 1e6 * between(dice, 1, 20);
-    step_cost cost = {.context_token = step * 2e-4 * uniform(dice),
-                      .adapter = step * 0.1 * uniform(dice),
-                      .scored_row = step * 0.2 * uniform(dice)};
-    cost.draft_token = cost.context_token * uniform(dice);
-    step_cost_line(&cost, step, step * 0.05 * uniform(dice), step * 0.1 * (0.1 + uniform(dice)));
+    double step = 1e6 * dice_between(dice, 1, 20);
+    step_cost cost = {.context_token = step * 2e-4 * dice_uniform(dice),
+                      .adapter = step * 0.1 * dice_uniform(dice),
+                      .scored_row = step * 0.2 * dice_uniform(dice)};
+    cost.draft_token = cost.context_token * dice_uniform(dice);
+    step_cost_line(&cost, step, step * 0.05 * dice_uniform(dice),
+                   step * 0.1 * (0.1 + dice_uniform(dice)));
     for (uint32_t i = 1; i < STEP_COST_POINTS; i++)
-        if (chance(dice, 0.2))
-            cost.step[i] *= 0.9 + 0.5 * uniform(dice);
+        if (dice_chance(dice, 0.2))
+            cost.step[i] *= 0.9 + 0.5 * dice_uniform(dice);
     return cost;
 }
 
 static void seed_options(dice *dice, simulate_options *options, seed_shape *shape) {
     step_cost cost = seed_cost(dice);
-    uint32_t context = between(dice, 2, 10) * KV_PAGE_TOKENS;
-    uint32_t running = between(dice, 1, 10);
+    uint32_t context = dice_between(dice, 2, 10) * KV_PAGE_TOKENS;
+    uint32_t running = dice_between(dice, 1, 10);
     uint32_t pages_one = context / KV_PAGE_TOKENS;
-    uint32_t beyond = chance(dice, 0.5);
+    uint32_t beyond = dice_chance(dice, 0.5);
     options->beyond = beyond;
     sched_options *sched = &options->sched;
     *sched = (sched_options){
         .running_max = running,
-        .rows_max = between(dice, running, 150),
-        .waiting_max = between(dice, 4, 40),
-        .waiting_tokens_max = between(dice, 1, 30) * (uint64_t)context,
-        .pages = between(dice, pages_one, pages_one * (running + 1)) + beyond,
+        .rows_max = dice_between(dice, running, 150),
+        .waiting_max = dice_between(dice, 4, 40),
+        .waiting_tokens_max = dice_between(dice, 1, 30) * (uint64_t)context,
+        .pages = dice_between(dice, pages_one, pages_one * (running + 1)) + beyond,
         .context_max = context + beyond,
-        .target_ns = chance(dice, 0.3) ? 0 : (uint64_t)(cost.step[0] * (0.5 + 6 * uniform(dice))),
-        .ageing_ns = chance(dice, 0.2) ? 0 : (uint64_t)(cost.step[0] * between(dice, 1, 60)),
-        .chunk_min = between(dice, 1, 24),
-        .adapters_max = chance(dice, 0.5) ? 0 : between(dice, 2, 4),
+        .target_ns =
+            dice_chance(dice, 0.3) ? 0 : (uint64_t)(cost.step[0] * (0.5 + 6 * dice_uniform(dice))),
+        .ageing_ns =
+            dice_chance(dice, 0.2) ? 0 : (uint64_t)(cost.step[0] * dice_between(dice, 1, 60)),
+        .chunk_min = dice_between(dice, 1, 24),
+        .adapters_max = dice_chance(dice, 0.5) ? 0 : dice_between(dice, 2, 4),
         .cost = cost};
     options->machine = (simulate_machine){.cost = cost,
-                                          .noise = 0.3 * uniform(dice),
-                                          .stall = chance(dice, 0.3) ? 0.02 : 0,
+                                          .noise = 0.3 * dice_uniform(dice),
+                                          .stall = dice_chance(dice, 0.3) ? 0.02 : 0,
                                           .cores = 2,
                                           .decode_cores = 1,
                                           .core_bandwidth = 0.7};
-    if (chance(dice, 0.5)) { /* it does not know what a step costs */
+    if (dice_chance(dice, 0.5)) { /* it does not know what a step costs */
         options->learn = true;
         sched->trust_steps = 8;
-        double step = 0.2 + 3 * uniform(dice), row = 0.2 + 3 * uniform(dice);
+        double step = 0.2 + 3 * dice_uniform(dice), row = 0.2 + 3 * dice_uniform(dice);
         for (uint32_t i = 0; i < STEP_COST_POINTS; i++)
             sched->cost.step[i] = step * cost.step[0] + row * (cost.step[i] - cost.step[0]);
     }
     options->check = true;
-    options->retry = chance(dice, 0.5);
-    options->shortage = chance(dice, 0.2) ? 0.02 : 0;
-    options->fair = chance(dice, 0.35);
+    options->retry = dice_chance(dice, 0.5);
+    options->shortage = dice_chance(dice, 0.2) ? 0.02 : 0;
+    options->fair = dice_chance(dice, 0.35);
     simulate_machine *machine = &options->machine;
-    machine->split = chance(dice, 0.5)   ? CORES_MIXED
-                     : chance(dice, 0.5) ? CORES_STATIC
-                                         : CORES_ADAPTIVE;
-    machine->cores = between(dice, 2, 5);
-    machine->decode_cores = between(dice, 1, machine->cores - 1);
+    machine->split = dice_chance(dice, 0.5)   ? CORES_MIXED
+                     : dice_chance(dice, 0.5) ? CORES_STATIC
+                                              : CORES_ADAPTIVE;
+    machine->cores = dice_between(dice, 2, 5);
+    machine->decode_cores = dice_between(dice, 1, machine->cores - 1);
     shape->step_ns = cost.step[0];
-    if (chance(dice, 0.5)) { /* draft tokens */
-        sched->drafts_max = between(dice, 1, 6);
-        sched->logits_max = between(dice, running, running * (1 + sched->drafts_max));
-        options->accept = uniform(dice);
+    if (dice_chance(dice, 0.5)) { /* draft tokens */
+        sched->drafts_max = dice_between(dice, 1, 6);
+        sched->logits_max = dice_between(dice, running, running * (1 + sched->drafts_max));
+        options->accept = dice_uniform(dice);
     }
 }
 
 static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *shape) {
     uint32_t context = options->sched.context_max;
-    shape->tenants = between(dice, 1, options->fair ? 4 : 8);
-    shape->adapters = between(dice, 0, options->fair ? 3 : 8);
-    shape->groups = between(dice, 1, 4);
-    shape->prompt_max = between(dice, 1, options->fair && chance(dice, 0.5) ? 40 : context - 1);
-    shape->answer_max = between(dice, 1, 40);
-    if (chance(dice, 0.3)) { /* answers that outgrow a small pool, which preempts */
-        shape->prompt_max = between(dice, 1, context / 4 + 1);
-        shape->answer_max = between(dice, context / 2, context);
+    shape->tenants = dice_between(dice, 1, options->fair ? 4 : 8);
+    shape->adapters = dice_between(dice, 0, options->fair ? 3 : 8);
+    shape->groups = dice_between(dice, 1, 4);
+    shape->prompt_max =
+        dice_between(dice, 1, options->fair && dice_chance(dice, 0.5) ? 40 : context - 1);
+    shape->answer_max = dice_between(dice, 1, 40);
+    if (dice_chance(dice, 0.3)) { /* answers that outgrow a small pool, which preempts */
+        shape->prompt_max = dice_between(dice, 1, context / 4 + 1);
+        shape->answer_max = dice_between(dice, context / 2, context);
         uint32_t one = context / KV_PAGE_TOKENS + 1;
-        options->sched.pages = between(dice, one, 2 * one);
+        options->sched.pages = dice_between(dice, one, 2 * one);
     }
     for (uint32_t i = 0; i < shape->tenants && !options->fair; i++)
-        shape->budgets[i] = chance(dice, 0.3) ? between(dice, 1, 3 * context / KV_PAGE_TOKENS) : 0;
-    shape->deadlines = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
-    shape->cancels = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
-    shape->failures = chance(dice, 0.2) ? 0.1 : 0;
-    shape->scored = chance(dice, 0.3) ? 0.5 * uniform(dice) : 0;
-    shape->no_answer = chance(dice, 0.3) ? 0.5 * uniform(dice) : 0;
-    shape->burst = chance(dice, 0.5) ? 0.9 * uniform(dice) : 0;
+        shape->budgets[i] =
+            dice_chance(dice, 0.3) ? dice_between(dice, 1, 3 * context / KV_PAGE_TOKENS) : 0;
+    shape->deadlines = dice_chance(dice, 0.5) ? 0.4 * dice_uniform(dice) : 0;
+    shape->cancels = dice_chance(dice, 0.5) ? 0.4 * dice_uniform(dice) : 0;
+    shape->failures = dice_chance(dice, 0.2) ? 0.1 : 0;
+    shape->scored = dice_chance(dice, 0.3) ? 0.5 * dice_uniform(dice) : 0;
+    shape->no_answer = dice_chance(dice, 0.3) ? 0.5 * dice_uniform(dice) : 0;
+    shape->burst = dice_chance(dice, 0.5) ? 0.9 * dice_uniform(dice) : 0;
     /* From half of what can be done to five times as much. */
     double work = step_cost_step(&options->machine.cost, shape->prompt_max / 2 + 1) +
                   shape->step_ns * shape->answer_max / 2 / options->sched.running_max;
-    shape->gap_ns = work / (0.5 + 4.5 * uniform(dice));
+    shape->gap_ns = work / (0.5 + 4.5 * dice_uniform(dice));
 }
 
 /* Ranks 0…count − 1, the first most often. */
 static uint32_t skewed(dice *dice, uint32_t count) {
-    double u = uniform(dice);
+    double u = dice_uniform(dice);
     uint32_t rank = (uint32_t)(count * u * u);
     return rank < count ? rank : count - 1;
 }
 
 static void seed_trouble(dice *dice, const seed_shape *shape, simulate_item *item) {
-    if (chance(dice, shape->deadlines))
-        item->first_deadline_ns = (uint64_t)exponential(dice, 40 * shape->step_ns) + 1;
-    if (chance(dice, shape->deadlines))
-        item->deadline_ns = (uint64_t)exponential(dice, 100 * shape->step_ns) + 1;
-    if (chance(dice, shape->cancels)) {
-        if (chance(dice, 0.5))
-            item->cancel_ns = (uint64_t)exponential(dice, 20 * shape->step_ns) + 1;
+    if (dice_chance(dice, shape->deadlines))
+        item->first_deadline_ns = (uint64_t)dice_exponential(dice, 40 * shape->step_ns) + 1;
+    if (dice_chance(dice, shape->deadlines))
+        item->deadline_ns = (uint64_t)dice_exponential(dice, 100 * shape->step_ns) + 1;
+    if (dice_chance(dice, shape->cancels)) {
+        if (dice_chance(dice, 0.5))
+            item->cancel_ns = (uint64_t)dice_exponential(dice, 20 * shape->step_ns) + 1;
         else
-            item->gone_at = between(dice, 1, 10);
+            item->gone_at = dice_between(dice, 1, 10);
     }
-    if (chance(dice, shape->failures))
-        item->fails_at = between(dice, 1, 10);
+    if (dice_chance(dice, shape->failures))
+        item->fails_at = dice_between(dice, 1, 10);
 }
 
 static void seed_item(dice *dice, const simulate_options *options, const seed_shape *shape,
@@ -165,17 +147,17 @@ static void seed_item(dice *dice, const simulate_options *options, const seed_sh
     item->budget = shape->budgets[item->tenant];
     item->adapter = shape->adapters == 0 ? 0 : skewed(dice, shape->adapters + 1);
     item->adapters = item->adapter == 0 ? 0 : item->adapter % 5 == 4 && adapters_max != 1 ? 2 : 1;
-    item->priority = options->fair ? 0 : chance(dice, 0.5) ? 8 : between(dice, 0, 15);
-    item->prompt_tokens = between(dice, 1, shape->prompt_max);
+    item->priority = options->fair ? 0 : dice_chance(dice, 0.5) ? 8 : dice_between(dice, 0, 15);
+    item->prompt_tokens = dice_between(dice, 1, shape->prompt_max);
     uint32_t left = context - item->prompt_tokens;
     uint32_t most = shape->answer_max < left ? shape->answer_max : left;
-    item->new_tokens_max = between(dice, 1, most);
-    item->answer_tokens = chance(dice, 0.5) ? UINT32_MAX : between(dice, 1, most);
-    item->prefix_group = between(dice, 1, shape->groups);
-    item->prefix_tokens = chance(dice, 0.4) ? between(dice, 0, item->prompt_tokens) : 0;
-    item->scored = chance(dice, shape->scored);
+    item->new_tokens_max = dice_between(dice, 1, most);
+    item->answer_tokens = dice_chance(dice, 0.5) ? UINT32_MAX : dice_between(dice, 1, most);
+    item->prefix_group = dice_between(dice, 1, shape->groups);
+    item->prefix_tokens = dice_chance(dice, 0.4) ? dice_between(dice, 0, item->prompt_tokens) : 0;
+    item->scored = dice_chance(dice, shape->scored);
     seed_trouble(dice, shape, item);
-    if (!chance(dice, shape->no_answer))
+    if (!dice_chance(dice, shape->no_answer))
         return;
     item->no_answer = true;
     item->new_tokens_max = item->answer_tokens = item->fails_at = item->gone_at = 0;
@@ -188,49 +170,18 @@ uint32_t simulate_seed(uint64_t seed, simulate_options *options,
     *options = (simulate_options){.seed = seed};
     seed_options(&dice, options, &shape);
     seed_shape_of(&dice, options, &shape);
-    uint32_t count = between(&dice, 20, SIMULATE_SEED_REQUESTS_MAX);
+    uint32_t count = dice_between(&dice, 20, SIMULATE_SEED_REQUESTS_MAX);
     double time = 1;
     for (uint32_t i = 0; i < count; i++) {
         items[i] = (simulate_item){.arrival_ns = (uint64_t)time};
         seed_item(&dice, options, &shape, &items[i]);
-        if (!chance(&dice, shape.burst))
-            time += exponential(&dice, shape.gap_ns / (1 - shape.burst));
+        if (!dice_chance(&dice, shape.burst))
+            time += dice_exponential(&dice, shape.gap_ns / (1 - shape.burst));
     }
     return count;
 }
 
 /* ---- Zipf ---- */
-
-/* sums[k − 1]: the weights of adapters 1…k. */
-static void zipf_sums(double exponent, double *sums, uint32_t count) {
-    double sum = 0;
-    for (uint32_t k = 1; k <= count; k++) {
-        sum += pow(k, -exponent);
-        sums[k - 1] = sum;
-    }
-}
-
-/* Which adapter, 1…count: the first whose sum is more than what was drawn. */
-static uint32_t zipf_draw(dice *dice, const double *sums, uint32_t count) {
-    double wanted = uniform(dice) * sums[count - 1];
-    uint32_t low = 0, high = count - 1;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (sums[middle] > wanted)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low + 1;
-}
-
-/* Lengths as people write: many short, few long. Of mean `mean`, log-normal with sigma 0.8. */
-static uint32_t length_draw(dice *dice, uint32_t mean, uint32_t most) {
-    const double sigma = 0.8;
-    double normal = sqrt(-2 * log(1 - uniform(dice))) * cos(6.283185307179586 * uniform(dice));
-    double length = mean * exp(sigma * normal - sigma * sigma / 2);
-    return length < 1 ? 1 : length > most ? most : (uint32_t)length;
-}
 
 avo_status simulate_arrival(double time_ns, uint32_t index, simulate_item *item, avo_error *error) {
     if (!(time_ns <= (double)SIMULATE_ARRIVAL_NS_MAX))
@@ -247,10 +198,10 @@ static avo_status zipf_fill(const simulate_zipf *zipf, const double *sums, simul
     dice dice = {zipf->seed, 0};
     double time = 1;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t prompt = length_draw(&dice, zipf->prompt_mean, zipf->context_max * 3 / 4);
-        uint32_t answer = length_draw(&dice, zipf->answer_mean, zipf->context_max / 4);
-        uint32_t adapter = zipf->adapters > 0 ? zipf_draw(&dice, sums, zipf->adapters) : 0;
-        items[i] = (simulate_item){.tenant = between(&dice, 0, zipf->tenants - 1),
+        uint32_t prompt = dice_length(&dice, zipf->prompt_mean, zipf->context_max * 3 / 4);
+        uint32_t answer = dice_length(&dice, zipf->answer_mean, zipf->context_max / 4);
+        uint32_t adapter = zipf->adapters > 0 ? dice_zipf(&dice, sums, zipf->adapters) : 0;
+        items[i] = (simulate_item){.tenant = dice_between(&dice, 0, zipf->tenants - 1),
                                    .adapter = adapter,
                                    .adapters = adapter > 0,
                                    .priority = 8,
@@ -259,7 +210,7 @@ static avo_status zipf_fill(const simulate_zipf *zipf, const double *sums, simul
                                    .new_tokens_max = answer,
                                    .answer_tokens = UINT32_MAX};
         AVO_TRY(simulate_arrival(time, i, &items[i], error));
-        time += exponential(&dice, 1e9 / zipf->rate);
+        time += dice_exponential(&dice, 1e9 / zipf->rate);
     }
     return AVO_OK;
 }
@@ -270,7 +221,7 @@ avo_status simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items, u
     double *sums = allocator_take(NULL, bytes);
     if (sums == NULL && zipf->adapters > 0)
         return status_no_memory(error, "the weights of adapters", bytes);
-    zipf_sums(zipf->exponent, sums, zipf->adapters);
+    dice_zipf_sums(zipf->exponent, sums, zipf->adapters);
     avo_status status = zipf_fill(zipf, sums, items, count, error);
     allocator_give(NULL, sums, bytes);
     return status;

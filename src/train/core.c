@@ -430,6 +430,11 @@ void train_core_clear(train_core *core) {
     memset(core->gradients.data, 0, core->parameter_bytes);
 }
 
+float *train_core_gradients(train_core *core, size_t *count) {
+    *count = core->parameter_bytes / sizeof(float);
+    return (float *)(void *)core->gradients.data;
+}
+
 avo_engine *train_core_engine(train_core *core) {
     if (core->sessions > 0) { /* in the way of a scheduler */
         train_close_sessions(core);

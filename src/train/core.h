@@ -74,6 +74,8 @@ train_parameters *train_core_parameters(train_core *core);
 AVO_MUST_USE avo_status train_core_changed(train_core *core, avo_error *error);
 /* Sets all gradients to 0. */
 void train_core_clear(train_core *core);
+/* All gradients, one behind the other, with zeros between some: *count numbers. */
+float *train_core_gradients(train_core *core, size_t *count);
 
 /* The threads of backward passes, for work between two calls: the optimizer's. */
 struct team *train_core_team(const train_core *core);

@@ -1,5 +1,6 @@
 /* What a run would do: counts, memory, and the time of one pass. */
 #include "train/heads.h"
+#include "train/micro.h"
 #include "train/rl.h"
 
 #include "base/clock.h"
@@ -74,6 +75,7 @@ static avo_status look(train_run_state *run, train_preview *preview,
     AVO_TRY(train_core_plan(run->model, &core, &preview->core_bytes, run->error));
     run_optimizer_options(run, &optimizer);
     preview->optimizer_bytes = optimizer_bytes(&optimizer, run->parameters);
+    preview->optimizer_bytes += micro_bytes(run);
     preview->tokens_per_step =
         (double)run->info.tokens / (double)run->info.samples * (double)s->batch;
     if (sample != NULL) {

@@ -6,6 +6,7 @@
 #include "base/float_mode.h"
 #include "formats/source.h"
 #include "model/model.h"
+#include "train/micro.h"
 #include "train/output.h"
 #include "train/runs.h"
 
@@ -201,8 +202,29 @@ static avo_status write_note(const train_run_state *run) {
     return runs_note_write(run->options->output, &note, run->error);
 }
 
+/* Another rank than 0 reads what rank 0 has read. */
+static avo_status follow(train_run_state *run, arena *arena) {
+    char path[4400];
+    uint64_t step = 0, found = 0;
+    const json_value *history = NULL;
+    checkpoint_run run_of = checkpoint_of(run);
+    run->state = (checkpoint_state){.best = NAN};
+    AVO_TRY(micro_tell(run, &step));
+    if (step == 0)
+        return AVO_OK;
+    AVO_TRY(
+        checkpoint_find(run->options->output, step + 1, path, sizeof(path), &found, run->error));
+    if (found != step)
+        return status_fail(run->error, AVO_ERROR_NOT_FOUND,
+                           "%s has no checkpoint of step %llu, from which rank 0 continues: all "
+                           "ranks must see the same output folder",
+                           run->options->output, (unsigned long long)step);
+    AVO_TRY(checkpoint_read(&run_of, path, arena, &run->state, &history, run->error));
+    return train_core_changed(run->core, run->error);
+}
+
 /* Continues from a checkpoint, or begins; opens the record. */
-static avo_status begin(train_run_state *run, arena *arena) {
+static avo_status lead(train_run_state *run, arena *arena) {
     const char *output = run->options->output;
     char path[4400];
     uint64_t found;
@@ -217,7 +239,6 @@ static avo_status begin(train_run_state *run, arena *arena) {
                            "choose another output",
                            output, (unsigned long long)found);
     run->state = (checkpoint_state){.best = NAN};
-    run->model_digest = source_digest_whole(run->model->source);
     checkpoint_run run_of = checkpoint_of(run);
     if (found > 0) {
         AVO_TRY(read_checkpoint(run, arena, found, &history));
@@ -231,7 +252,14 @@ static avo_status begin(train_run_state *run, arena *arena) {
     AVO_TRY(train_record_open(run->allocator, output, history, &run->record, run->error));
     run->record.best = run->state.best;
     run->record.best_step = run->state.best_step;
-    return write_note(run);
+    AVO_TRY(write_note(run));
+    return micro_tell(run, &run->state.step);
+}
+
+static avo_status begin(train_run_state *run, arena *arena) {
+    run->model_digest = source_digest_whole(run->model->source);
+    AVO_TRY(micro_leads(run) ? lead(run, arena) : follow(run, arena));
+    return micro_compare(run);
 }
 
 /* ---- Steps ---- */
@@ -257,6 +285,8 @@ static avo_status evaluate(train_run_state *run, bool *more) {
     train_metrics metrics = {.count = 0};
     uint64_t begin = clock_now_ns();
     AVO_TRY(run->task->evaluate(run, &metrics));
+    if (!micro_leads(run))
+        return AVO_OK;
     double loss = metrics.items[0].value;
     double seconds = clock_seconds(begin, clock_now_ns());
     metrics_add(&metrics, "eval_runtime", seconds);
@@ -284,6 +314,8 @@ static avo_status one_step(train_run_state *run, double *seconds_total, uint64_t
     *seconds_total += seconds;
     run->state.step = step;
     run->state.tokens += run->step_tokens;
+    if (!micro_leads(run))
+        return AVO_OK;
     double speed = (double)run->step_tokens / (seconds > 0.0 ? seconds : 1e-9);
     metrics_add(&metrics, "grad_norm", run->norm);
     metrics_add(&metrics, "learning_rate", rate);
@@ -313,6 +345,11 @@ static avo_status loop(train_run_state *run, bool *more) {
         bool last = run->state.step == run->steps;
         if (every > 0 && (run->state.step % every == 0 || last))
             AVO_TRY(evaluate(run, more));
+        uint64_t goes_on = *more;
+        AVO_TRY(micro_tell(run, &goes_on));
+        *more = goes_on != 0;
+        if (!micro_leads(run))
+            continue;
         if (last || !*more || is_at_checkpoint(run))
             AVO_TRY(save(run));
         else if (is_at(run, run->options->renew_every) || is_at(run, run->options->serve_every))
@@ -346,7 +383,7 @@ static avo_status run_all(train_run_state *run, train_summary *summary, arena *a
     avo_status status = AVO_OK;
     if (run->task->open != NULL)
         status = run->task->open(run);
-    if (status == AVO_OK && run->state.step >= run->steps) {
+    if (status == AVO_OK && run->state.step >= run->steps && micro_leads(run)) {
         run_log(run, "all %llu steps are done already", (unsigned long long)run->steps);
         /* The run may have been killed between its last checkpoint and its output. */
         status = write_results(run);

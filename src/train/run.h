@@ -8,6 +8,7 @@
 #ifndef AVO_TRAIN_RUN_H
 #define AVO_TRAIN_RUN_H
 
+#include "device/ranks/transport.h"
 #include "train/data.h"
 #include "train/serve.h"
 #include "train/settings.h"
@@ -46,6 +47,10 @@ typedef struct train_run_options {
     bool resume;               /* from the newest checkpoint in it, or from the start without one */
     bool locked;               /* the caller holds the folder's lock (lock.h) */
     avo_engine_options engine; /* device, threads, KV type and placement */
+    /* The other ranks of a job that train the same model on the same data (micro.h); rank 0 alone
+     * writes files and reports. NULL: this process alone. */
+    transport *transport;
+    uint64_t rank_timeout_ns; /* that a rank may keep the others waiting */
     const train_reward *rewards;
     size_t reward_count;
     /* After every step and evaluation. False: the run writes a checkpoint and its output and ends

@@ -58,6 +58,9 @@ struct train_run_state {
     uint32_t rows_max, sequences_max, context_max;
     float *logprobs, *entropies, *coefficients;
     uint8_t *likeliest;
+    /* Micro-batches (micro.h): the sum of their gradients, what other ranks have sent. */
+    float *total, *gathered;
+    size_t total_floats;
     double norm; /* of the gradients of the last update */
     double loss, reward;
     uint64_t step_tokens; /* of the step at hand */

@@ -1,5 +1,5 @@
 /* Opening a run: data, sizes, core, optimizer. */
-#include "train/run_int.h"
+#include "train/micro.h"
 
 #include "base/file.h"
 #include "device/layer.h"
@@ -274,11 +274,13 @@ avo_status run_open(train_run_state *run) {
     AVO_TRY(choose_steps(run));
     AVO_TRY(open_core(run));
     AVO_TRY(open_optimizer(run));
+    AVO_TRY(micro_open(run));
     return take_scratch(run);
 }
 
 void run_close(train_run_state *run) {
     size_t bytes = run->rows_max * sizeof(float);
+    micro_close(run);
     if (run->task_state != NULL)
         run->task->close(run);
     allocator_give(run->allocator, run->logprobs, bytes);
@@ -304,4 +306,6 @@ void run_init(train_run_state *run, const avo_model *model, const train_run_opti
                              .reward = NAN,
                              .error = error};
     run->settings = &run->own_settings;
+    if (micro_count(run) > 1 && run->own_settings.micro_batch == 0)
+        run->own_settings.micro_batch = 1;
 }

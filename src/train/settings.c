@@ -45,6 +45,9 @@ const train_setting train_setting_table[] = {
      "passes over the data (default 1; not used with --steps)"},
     {"batch", SETTING_U32, AT(batch), ALL, false, 1, 65536, "N",
      "samples of a step (RL: prompts; default 8, RL 4)"},
+    {"micro-batch", SETTING_U32, AT(micro_batch), SFT | PRETRAIN, false, 1, 65536, "N",
+     "sum the gradients of N samples apart, then add the sums in order: what ranks of mpirun "
+     "compute; other bits than without it (default: off; under mpirun 1)"},
     {"seed", SETTING_U64, AT(seed), ALL, false, 0, 0, "N",
      "of the order of the data, new weights and completions (default 0)"},
     {"full", SETTING_FLAG, AT(full), TUNING, false, 0, 0, NULL,
@@ -508,7 +511,8 @@ avo_status train_settings_read(train_settings *settings, const json_value *objec
 void train_settings_write(const train_settings *s, bool only_fixed, json_writer *w) {
     for (const train_setting *setting = train_setting_table; setting->name != NULL; setting++) {
         const void *at = (const char *)s + setting->offset;
-        if (!train_setting_is_of(setting, s->task) || (only_fixed && setting->free))
+        bool off = setting->offset == AT(micro_batch) && s->micro_batch == 0; /* as before it was */
+        if (!train_setting_is_of(setting, s->task) || (only_fixed && setting->free) || off)
             continue;
         json_key(w, setting->name);
         const train_list *list = at;

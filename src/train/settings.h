@@ -35,7 +35,8 @@ typedef struct train_settings {
     /* length */
     uint32_t steps; /* 0: from epochs */
     double epochs;
-    uint32_t batch; /* samples (RL: prompts) of a step; 0: the task's default */
+    uint32_t batch;       /* samples (RL: prompts) of a step; 0: the task's default */
+    uint32_t micro_batch; /* samples whose gradients are summed apart; 0: all of a step */
     uint64_t seed;
     /* what is trained */
     bool full;

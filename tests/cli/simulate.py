@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from command import FAILED, GOOD, USAGE, call
+from command import FAILED, GOOD, USAGE, call, test_data
 
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,48,10
@@ -125,6 +125,73 @@ class Simulate(unittest.TestCase):
                 self.assertGreater(picture.stat().st_size, 1000)
         self.refuse("--zipf", "1", "--plot", "x.jpg")
         self.refuse("--zipf", "1", "--plot", Path(self.folder.name) / "nowhere" / "x.svg")
+
+    def test_replicas(self):
+        flags = ("--zipf", "1", "--replicas", "2,4", "--requests", "200", "--rate", "8", "--prompt",
+                 "40", "--generate", "10", "--turns", "3", "--think", "1", "--prefix-tokens", "128",
+                 "--adapters", "20", "--resident", "4", "--mtbf", "20", "--restart", "2", "--check")
+        found = json.loads(self.good(*flags, "--router", "all", "--json"))["runs"]
+        self.assertEqual([run["replicas"] for run in found], [2] * 8 + [4] * 8)
+        self.assertEqual(len({run["router"] for run in found}), 8)
+        for run in found:
+            ends = sum(run[end] for end in ("finished", "broken", "refused", "turned_away"))
+            self.assertEqual((run["requests"], ends), (200, 200))
+            self.assertLessEqual(run["good"], run["finished"])
+            self.assertTrue(run["first_token"]["p50"] <= run["first_token"]["p99"], run)
+        threads = json.loads(self.good(*flags, "--router", "all", "--json", "-t", "3"))["runs"]
+        self.assertEqual(found, threads)
+        few = ("--router", "prefix,random")
+        rows = list(csv.DictReader(io.StringIO(self.good(*flags, *few, "--csv"))))
+        self.assertEqual([row["router"] for row in rows], ["prefix", "random"] * 2)
+        self.assertEqual(float(rows[0]["finished"]), next(
+            run["finished"] for run in found if run["router"] == "prefix"))
+        lines = self.good(*flags, *few).splitlines()
+        self.assertEqual(len(lines), 5)
+        self.assertEqual(len({len(line) for line in lines}), 1)
+
+    def test_replicas_of_a_trace(self):
+        flags = ("--trace", self.trace, "--replicas", "2", "--json")
+        one = json.loads(self.good(*flags))["runs"][0]
+        self.assertEqual((one["requests"], one["finished"], one["refused"]), (3, 2, 1))
+        more = json.loads(self.good(*flags, "--requests", "30"))["runs"][0]
+        self.assertEqual((more["requests"], more["finished"]), (30, 20))
+        slow = json.loads(self.good(*flags, "--requests", "30", "--speed", "0.5"))["runs"][0]
+        self.assertGreater(slow["seconds"], 1.5 * more["seconds"])
+
+    def test_a_picture_of_replicas(self):
+        for name, replicas in ("a.svg", "2"), ("b.svg", "1,2"):
+            picture = Path(self.folder.name) / name
+            done = call("simulate", "--zipf", "1", "--requests", "50", "--replicas", replicas,
+                        "--router", "random,adapter", "--plot", picture)
+            self.assertEqual(done.returncode, GOOD, done)
+            if shutil.which("gnuplot") is None:
+                self.assertIn(b"gnuplot is not installed", done.stderr)
+            else:
+                self.assertEqual(done.stderr, b"")
+                self.assertGreater(picture.stat().st_size, 1000)
+
+    def test_the_azure_traces(self):
+        trace = test_data("traces/AzureLLMInferenceTrace_conv.csv")
+        if trace is None:
+            self.skipTest("the shared test data has no traces")
+        found = json.loads(self.good("--trace", trace, "--replicas", "8", "--requests", "1000",
+                                     "--running", "32",
+                                     "--step-ms", "6.5", "--decode-ms", "0.18", "--prefill-ms",
+                                     "0.224", "--json"))["runs"][0]
+        self.assertEqual(found["finished"], 1000)
+
+    def test_refused_fleets(self):
+        zipf = ("--zipf", "1", "--replicas")
+        self.assertIn("--replicas", self.refuse(*zipf, "0"))
+        self.assertIn("4097", self.refuse(*zipf, "2,4097"))
+        self.assertIn("nearest", self.refuse(*zipf, "2", "--router", "random,nearest"))
+        self.refuse(*zipf, "2", "--cores-mode", "static")
+        self.refuse("--seeds", "3", "--replicas", "2")
+        self.assertIn("--requests above", self.refuse("--zipf", "1", "--requests", "1000001"))
+        self.assertIn("half of the context", self.refuse(
+            *zipf, "2", "--prefix-tokens", "9000", status=FAILED))
+        self.assertIn("lasts longer", self.refuse(*zipf, "2", "--rate", "1e-6", "--requests",
+                                                  "9000", status=FAILED))
 
     def test_all_refused_says_why(self):
         done = call("simulate", "--zipf", "1", "--kv-tokens", "32", "--requests", "5", "--prompt",

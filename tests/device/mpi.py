@@ -11,29 +11,15 @@ import unittest
 from pathlib import Path
 
 import tiny_model
-from command import AVOCET, GOOD, PATIENCE, call
+from command import GOOD, PATIENCE, call
+from mpi_job import SETTINGS, SKIPPED, environment, under_mpi
 from serving import Serving
-
-SKIPPED = 77
-# Root is refused without the first two; the others keep ranks off the network and let them share
-# processors.
-SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_btl": "self,vader", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_plm": "isolated",
-            "OMPI_MCA_btl_base_warn_component_unused": "0",
-            # Open MPI keeps some of its memory when a process ends; tests/device/ranks.c looks for
-            # leaks of ours.
-            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-
-
-def under_mpi(ranks, *arguments):
-    return ["mpirun", "-n", str(ranks), AVOCET, *map(str, arguments)]
 
 
 def run(ranks, *arguments):
     return subprocess.run(under_mpi(ranks, *arguments), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE,
-                          env={**os.environ, **SETTINGS}, check=False)
+                          env=environment(), check=False)
 
 
 class Mpi(unittest.TestCase):
@@ -72,7 +58,7 @@ class Mpi(unittest.TestCase):
             self.assertEqual(status, 200, body)
             self.assertEqual(json.loads(body)["usage"]["completion_tokens"], 4)
             leader = next(int(pid) for pid in children(server.process.pid)
-                          if b"OMPI_COMM_WORLD_RANK=0" in environment(pid))
+                          if b"OMPI_COMM_WORLD_RANK=0" in environment_of(pid))
             os.kill(leader, signal.SIGTERM)
             self.assertEqual(server.process.wait(timeout=PATIENCE), GOOD, server.lines)
 
@@ -87,7 +73,7 @@ def children(parent):
     return Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
 
 
-def environment(pid):
+def environment_of(pid):
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 

@@ -377,19 +377,19 @@ static void python_scores_in_the_sandbox(void **state) {
         avo_status status;
         int seconds;
     } cases[] = {
-        {"def reward(p, c, f):\n    return 0 / 0\n", "ZeroDivisionError", AVO_ERROR_FORMAT, 60},
-        {"def reward(p, c, f):\n    return 'good'\n", "could not convert", AVO_ERROR_FORMAT, 60},
+        {"def reward(p, c, f):\n    return 0 / 0\n", "ZeroDivisionError", AVO_ERROR_FORMAT, 600},
+        {"def reward(p, c, f):\n    return 'good'\n", "could not convert", AVO_ERROR_FORMAT, 600},
         {"def reward(p, c, f):\n    return float('nan')\n", "score 1 is \"nan\", must be finite",
-         AVO_ERROR_FORMAT, 60},
-        {"def reward(p, c, f):\n    return 1e300\n", "must be finite", AVO_ERROR_FORMAT, 60},
-        {"def reward(p, c):\n    return 1\n", "TypeError", AVO_ERROR_FORMAT, 60},
-        {"def score(p, c, f):\n    return 1\n", "KeyError: 'reward'", AVO_ERROR_FORMAT, 60},
+         AVO_ERROR_FORMAT, 600},
+        {"def reward(p, c, f):\n    return 1e300\n", "must be finite", AVO_ERROR_FORMAT, 600},
+        {"def reward(p, c):\n    return 1\n", "TypeError", AVO_ERROR_FORMAT, 600},
+        {"def score(p, c, f):\n    return 1\n", "KeyError: 'reward'", AVO_ERROR_FORMAT, 600},
         {"def reward(p, c, f):\n    open('/etc/passwd')\n", "PermissionError", AVO_ERROR_FORMAT,
-         60},
+         600},
         {"import os\ndef reward(p, c, f):\n    os._exit(0)\n", "it ended early", AVO_ERROR_FORMAT,
-         60},
+         600},
         {"import os\ndef reward(p, c, f):\n    os.write(4, b'1')\n    return 1\n", "failed",
-         AVO_ERROR_FORMAT, 60},
+         AVO_ERROR_FORMAT, 600},
         {"import time\ndef reward(p, c, f):\n    time.sleep(1000)\n",
          "takes longer than 1 s for 2 completions", AVO_ERROR_DEADLINE, 1},
     };

@@ -101,6 +101,27 @@ class Tenants(unittest.TestCase):
         self.assertEqual(status, 429)
         self.ask(server, TWO)
 
+    def test_no_key_finds_prefixes_of_another(self):
+        """Counted here; bench/tenants.py asks whether times tell anything."""
+        self.write()
+        server = self.serve()
+        text = "once upon a time a dog sat on the mat " * 3
+
+        def cached(who, **more):
+            usage = self.ask(server, who, prompt=text, **more)[1]["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        self.assertEqual(cached(ONE), 0)
+        own = cached(ONE)
+        self.assertGreater(own, 0)
+        for salt in ({}, {"cache_salt": "one"}, {"cache_salt": "one-key-22"}):
+            self.assertEqual(cached(TWO, **salt), 0, salt)
+            self.assertEqual(cached(TWO, **salt), own, salt)
+        self.assertEqual(cached(ONE), own)
+        self.assertEqual(cached(ONE, cache_salt="private"), 0)
+        self.assertEqual(cached(BOSS), 0)
+        self.assertEqual(server.end(), 0)
+
     def test_requests_at_once(self):
         self.write(one={"concurrent_requests": 2, "requests_per_minute": 600})
         server = self.serve("--metric-keys", 2, model=write_slow_model(self.folder))
