@@ -10,7 +10,7 @@ from pathlib import Path
 
 from api_server import Server
 from chat_model import write_model
-from command import ROOT
+from command import ROOT, wait_until
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "hi"}]
@@ -303,8 +303,8 @@ class Llama(Served):
         self.assertEqual(props["total_slots"], 4)
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 64)
         self.assertEqual(props["chat_template"], TEMPLATE)
-        slots = self.server.get("/slots")
-        self.assertEqual([slot["is_processing"] for slot in slots], [False] * 4)
+        wait_until(lambda: [slot["is_processing"] for slot in self.server.get("/slots")] ==
+                   [False] * 4, "four idle slots")
         self.assertEqual(self.server.get("/models"), self.server.get("/v1/models"))
         told = self.post("/apply-template", messages=HELLO)
         self.assertEqual(told, {"prompt": "<|user|>hi<|end|><|assistant|>"})

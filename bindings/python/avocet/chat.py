@@ -74,8 +74,8 @@ class ChatRequest(Owned):
     include/avocet.h lists at avo_chat_request. The arguments are values for keys that it lacks;
     without `sampling` these are the model's recommended ones. `adapters` are those that it can
     name; all apply if it names none. `unnamed_sampling` is for requests that name no temperature
-    and no filter, `repetition` as of Session.generate. `reasoning`: separate it from content; `early_calls`: report
-    tool calls as soon as their arguments begin."""
+    and no filter, `repetition` as of Session.generate. `reasoning`: separate it from content;
+    `early_calls`: report tool calls as soon as their arguments begin."""
 
     _close = "avo_chat_request_close"
 

@@ -401,8 +401,8 @@ class Session(Owned):
         raised here. `on_prefill` sees how many of the tokens are computed, of how many, and may
         end it likewise. `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer
         may be. `repetition`, (least, most, times): a pattern of that many tokens that has come so
-        often in a row ends the answer. `speculation` and `draft_tokens`: as the engine's, within what it was opened
-        with."""
+        often in a row ends the answer. `speculation` and `draft_tokens`: as the engine's, within
+        what it was opened with."""
         if max_tokens == 0:
             raise ValueError("max_tokens is 0, must be at least 1, or None for no limit")
         bound = grammar_of(self.engine.model, grammar, schema)
