@@ -128,7 +128,8 @@ typedef enum avo_finish {
     AVO_FINISH_LENGTH = 2,    /* max_new_tokens reached */
     AVO_FINISH_CONTEXT = 3,   /* the context is full */
     AVO_FINISH_CANCELLED = 4, /* by the callback or avo_scheduler_cancel */
-    AVO_FINISH_DEADLINE = 5   /* a deadline of the request has passed */
+    AVO_FINISH_DEADLINE = 5,  /* a deadline of the request has passed */
+    AVO_FINISH_REPETITION = 6 /* the answer repeats itself, as the request's `repetition` says */
 } avo_finish;
 
 /* ---- Telemetry -------------------------------------------------------------------------- */
@@ -751,6 +752,10 @@ typedef struct avo_sampling {
 /* Sets the model's recommended values, and the defaults of AVO_SAMPLING_INIT for the others. */
 AVO_API void avo_model_sampling(const avo_model *model, avo_sampling *sampling);
 
+/* True if a temperature is recommended for the model: by its files, or by its name where it is one
+ * that is known. */
+AVO_API bool avo_model_recommends(const avo_model *model);
+
 /* ---- Grammars ----------------------------------------------------------------------------- */
 
 /* A constraint on answers, compiled once for a model's vocabulary. Any number of requests and
@@ -761,7 +766,8 @@ typedef struct avo_grammar avo_grammar;
 typedef enum avo_grammar_kind {
     AVO_GRAMMAR_GBNF = 0,        /* rules as in llama.cpp; the answer matches rule "root" */
     AVO_GRAMMAR_JSON_SCHEMA = 1, /* JSON text of a value that the schema accepts */
-    AVO_GRAMMAR_JSON = 2         /* any JSON object; `text` is not used */
+    AVO_GRAMMAR_JSON = 2,        /* any JSON object; `text` is not used */
+    AVO_GRAMMAR_REGEX = 3        /* a regular expression that matches the whole answer */
 } avo_grammar_kind;
 
 typedef struct avo_grammar_options {
@@ -893,6 +899,16 @@ typedef enum avo_pooling {
  * pointed to; for avo_generate it must stay valid until the call returns. Fields marked (scheduler)
  * must keep their value of AVO_REQUEST_INIT in avo_generate, which otherwise fails and names the
  * field. */
+/* Ends an answer whose last tokens are one pattern again and again. A loop of 5 tokens is one of
+ * 10, of 15 and so on as well: with pattern_min 16 and count_min 4 loops of any length up to
+ * pattern_max are seen, but none in fewer than 64 tokens. */
+typedef struct avo_repetition {
+    uint32_t pattern_min; /* tokens of the pattern; 0: 1 */
+    uint32_t pattern_max; /* at most AVO_REPETITION_PATTERN_MAX; 0: off */
+    uint32_t count_min;   /* how often it must have come in a row, at least 2 */
+} avo_repetition;
+#define AVO_REPETITION_PATTERN_MAX 1024
+
 typedef struct avo_request {
     size_t size; /* sizeof(avo_request) */
     const int32_t *tokens;
@@ -945,12 +961,18 @@ typedef struct avo_request {
     /* (scheduler) KV tokens, in whole pages, that running requests of the tenant may need together
      * at their longest; further ones wait without holding up other tenants. 0: no limit. */
     uint64_t tenant_kv_tokens;
+    /* Until the answer has this many tokens it does not end with EOS tokens, stop tokens or stop
+     * strings, unless its grammar allows nothing else. */
+    uint32_t min_new_tokens;
+    avo_repetition repetition; /* ends with AVO_FINISH_REPETITION; all 0: off */
 } avo_request;
 #define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
         sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
             NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
-            AVO_POOLING_NONE, NULL, NULL, NULL, 0, 0, 0                                            \
+            AVO_POOLING_NONE, NULL, NULL, NULL, 0, 0, 0, 0, {                                      \
+            0, 0, 0                                                                                \
+        }                                                                                          \
     }
 
 /* Appends the prompt to the session and generates an answer; without a prompt it continues the last

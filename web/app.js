@@ -309,7 +309,9 @@ class App {
     async trainingChanged() {
         clearTimeout(this.againTraining);
         try {
-            byId("view-training").hidden = !(await getJson("/version")).training;
+            const version = await getJson("/version");
+            byId("view-training").hidden = !version.training;
+            this.serverSampling = version.sampling;
         } catch (error) {
             byId("view-training").hidden = true;
             if (!(error.status >= 400))

@@ -164,7 +164,9 @@ export class Chat {
     requestOf(conversation, messages) {
         const base = this.app.base();
         const parts = Object.entries(conversation.mix);
-        const body = {model: base || undefined, messages, ...this.app.settings.sampling};
+        const body = {model: base || undefined, messages,
+            ...unnamed(this.app.serverSampling, this.app.settings.sampling),
+            ...this.app.settings.sampling};
         if (parts.length === 1 && parts[0][1] === 1)
             body.model = parts[0][0];
         else if (parts.length > 0)
@@ -409,6 +411,17 @@ export class Chat {
         this.scroller.scrollTo({top: this.scroller.scrollHeight,
             behavior: smooth && !calm ? "smooth" : "instant"});
     }
+}
+
+/* What a request has that names no way to draw tokens, where the model's publisher recommends none:
+ * small models loop with the likeliest tokens, and wander with the interface's temperature of 1.
+ * Loops end answers. `server` is what /version says of sampling; none: an older server. */
+export function unnamed(server, settings) {
+    if (!server)
+        return {};
+    const named = ["temperature", "top_p", "top_k"].some((name) => settings[name] !== undefined);
+    return {...(named || server.recommended ? {} : {temperature: 0.7, top_p: 0.95, min_p: 0.05}),
+        repetition_detection: {max_pattern_size: 256, min_pattern_size: 16, min_count: 4}};
 }
 
 /* Makes a request differ from the `before` ones that were answered: the likeliest tokens, which

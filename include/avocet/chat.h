@@ -37,9 +37,12 @@ typedef struct avo_chat_request_options {
     size_t adapter_count;
     const char *system; /* system message for "prompt"; NULL: none */
     bool raw;           /* continue the text of "prompt" instead of using the chat template */
+    /* Sampling of requests that name none of temperature, top_k, top_p, min_p and typical_p; NULL:
+     * as of `defaults`. */
+    const avo_sampling *unnamed_sampling;
 } avo_chat_request_options;
 #define AVO_CHAT_REQUEST_OPTIONS_INIT                                                              \
-    { sizeof(avo_chat_request_options), NULL, NULL, 0, NULL, false }
+    { sizeof(avo_chat_request_options), NULL, NULL, 0, NULL, false, NULL }
 
 /* A request from a JSON object. It has one of "messages", "prompt" and "tokens", and any of:
  * tools, tool_choice, parallel_tool_calls, response_format, chat_template_kwargs; grammar (GBNF),

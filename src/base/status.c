@@ -106,6 +106,8 @@ const char *finish_text(avo_finish finish) {
         return "cancelled";
     case AVO_FINISH_DEADLINE:
         return "deadline";
+    case AVO_FINISH_REPETITION:
+        return "repetition";
     }
     return "unknown";
 }

@@ -77,6 +77,9 @@ AVO_MUST_USE bool chat_bias_read(const json_value *value, uint32_t vocabulary, a
  * which false refuses. */
 AVO_MUST_USE bool chat_logprobs_read(const json_value *logprobs, bool *wanted,
                                      avo_sampling *sampling, chat_fault *fault);
+/* vLLM's repetition_detection: max_pattern_size, min_pattern_size, min_count. */
+AVO_MUST_USE bool chat_repetition_read(const json_value *value, avo_repetition *out,
+                                       chat_fault *fault);
 /* `modalities` (NULL: absent): a list of "text". */
 AVO_MUST_USE bool chat_modalities_read(const json_value *list, chat_fault *fault);
 /* An adapter of a request: its name, or an object with name and weight and nothing else. *weight is
@@ -94,6 +97,7 @@ AVO_MUST_USE bool chat_keys_check(const json_value *object, const char *const *n
 typedef struct chat_turn {
     const char *role;        /* "system", "user", "assistant" or "tool" */
     text_view content;       /* parts are joined */
+    text_view reasoning;     /* of an earlier answer; data NULL: none was given */
     text_view name, call_id; /* of a tool's result: whose call it answers; data NULL: none */
     json_value *calls;       /* [call_count] {"id","type","function":{"name","arguments"}}, the
                                 arguments as an object, as templates expect them */
@@ -158,6 +162,8 @@ typedef struct chat_constraint_source {
     const char *grammar;      /* GBNF; NULL: none */
     const json_value *schema; /* json_schema, a schema or its text; NULL: none */
     bool object;              /* json_object */
+    const json_value *body;   /* for vLLM's names: guided_…, structured_outputs; NULL: none */
+    const json_value *shape;  /* ollama's format: "json", "" or a schema; NULL: none */
 } chat_constraint_source;
 AVO_MUST_USE bool chat_constraint_read(const chat_constraint_source *source, arena *arena,
                                        chat_constraint *out, chat_fault *fault);

@@ -2,10 +2,14 @@
 #include "chat/fields.h"
 
 /* What a client may send although it does not want it. */
-static bool asks_nothing(const json_value *value) {
+static bool asks_nothing(const json_value *value, double neutral) {
     switch (value->kind) {
     case JSON_BOOLEAN:
-        return !value->boolean;
+        return value->boolean == (neutral == 1.0);
+    case JSON_INTEGER:
+        return (double)value->integer == neutral;
+    case JSON_NUMBER:
+        return value->number == neutral;
     case JSON_STRING:
         return value->string.size == 0 || text_is(value->string, "disabled") ||
                text_is(value->string, "none");
@@ -75,6 +79,7 @@ bool chat_field_read(const chat_field *field, const json_value *value, void *bas
     case FIELD_REFUSED:
         break;
     }
-    return asks_nothing(value) || chat_fail(fault, field->name, "unsupported_parameter",
-                                            "%s is not supported: %s", field->name, field->text);
+    return asks_nothing(value, field->minimum) ||
+           chat_fail(fault, field->name, "unsupported_parameter", "%s is not supported: %s",
+                     field->name, field->text);
 }

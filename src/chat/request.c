@@ -50,6 +50,7 @@ static const chat_field fields[] = {
     {"tenant", FIELD_STRING, 0, CHAT_NAME_BYTES_MAX, SUBMIT(tenant), ""},
     {"id", FIELD_IGNORED, FIELD_NO_RANGE, 0, ""},
     /* What only the server has. */
+    OWN_REFUSED("suffix", "use /v1/completions or /infill of a server"),
     OWN_VALUE("n"),
     OWN_VALUE("best_of"),
     OWN_REFUSED("model", "the model is already open; select an adapter with adapter"),
@@ -139,7 +140,8 @@ static avo_status read_constraint(reader *r, const json_value *root) {
                                      .param = "response_format",
                                      .grammar = r->out->grammar,
                                      .schema = given(root, "json_schema"),
-                                     .object = r->out->json_object};
+                                     .object = r->out->json_object,
+                                     .body = root};
     return chat_constraint_read(&source, &r->out->arena, &r->out->prompt.constraint, &fault)
                ? AVO_OK
                : failed(r, &fault);
@@ -275,12 +277,26 @@ static avo_status read_sampling(reader *r, const json_value *root) {
     return AVO_OK;
 }
 
+/* Before the fields are read over it. */
+static avo_status choose_sampling(reader *r, const json_value *root) {
+    static const char *const names[] = {"temperature", "top_k", "top_p", "min_p", "typical_p"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (given(root, names[i]) != NULL)
+            return AVO_OK;
+    return r->options.unnamed_sampling == NULL
+               ? AVO_OK
+               : options_take(&r->out->sampling, sizeof(r->out->sampling),
+                              r->options.unnamed_sampling, "avo_sampling", r->error);
+}
+
 static avo_status read_stops(reader *r, const json_value *root) {
     static const char *const names[] = {"stop_tokens", "stop_token_ids"};
-    const json_value *stop = given(root, "stop");
+    const json_value *stop = given(root, "stop"), *loops = given(root, "repetition_detection");
     avo_request *request = &r->out->request;
     chat_fault fault = {0};
     const char **own = NULL;
+    if (loops != NULL && !chat_repetition_read(loops, &request->repetition, &fault))
+        return failed(r, &fault);
     if (stop != NULL) {
         if (!chat_stops_read(stop, "stop", &r->out->arena, &own, &request->stop_count, &fault))
             return failed(r, &fault);
@@ -353,6 +369,7 @@ static avo_status read_all(reader *r, text_view json) {
     avo_chat_request *out = r->out;
     AVO_TRY(json_parse(&out->arena, json, &root, r->error));
     AVO_TRY(check_keys(r, &root));
+    AVO_TRY(choose_sampling(r, &root));
     AVO_TRY(read_fields(r, &root));
     AVO_TRY(read_constraint(r, &root));
     AVO_TRY(read_prompt(r, &root));
@@ -391,6 +408,8 @@ static avo_status take_defaults(reader *r, const avo_chat_request_options *given
     out->request.sampling = &out->sampling;
     out->request.max_new_tokens = r->defaults.max_new_tokens;
     out->request.ignore_end = r->defaults.ignore_end;
+    out->request.min_new_tokens = r->defaults.min_new_tokens;
+    out->request.repetition = r->defaults.repetition;
     out->request.speculate = r->defaults.speculate;
     out->request.draft_tokens = r->defaults.draft_tokens;
     out->request.stop = r->defaults.stop;

@@ -218,9 +218,9 @@ static bool read_offer(const chat_format *format, const chat_settings *settings,
 
 /* ---- The template's variables ---- */
 
-/* {"role", "content", "name", "tool_call_id", "tool_calls"} */
+/* {"role", "content", "name", "tool_call_id", "tool_calls", "reasoning_content"} */
 static bool make_message(const chat_turn *turn, arena *arena, json_value *out, chat_fault *fault) {
-    json_member *members = arena_take_array(arena, 5, sizeof(*members));
+    json_member *members = arena_take_array(arena, 6, sizeof(*members));
     size_t count = 0;
     if (members == NULL)
         return chat_fail_memory(fault);
@@ -231,6 +231,9 @@ static bool make_message(const chat_turn *turn, arena *arena, json_value *out, c
     if (turn->call_id.data != NULL)
         members[count++] =
             (json_member){TEXT_LITERAL("tool_call_id"), json_string_of(turn->call_id)};
+    if (turn->reasoning.data != NULL)
+        members[count++] =
+            (json_member){TEXT_LITERAL("reasoning_content"), json_string_of(turn->reasoning)};
     if (turn->call_count > 0)
         members[count++] =
             (json_member){TEXT_LITERAL("tool_calls"), json_array_of(turn->calls, turn->call_count)};

@@ -243,6 +243,28 @@ static bool read_name(const json_value *message, const char *key, const char *pa
            chat_string_read(value, param, CHAT_NAME_BYTES_MAX, out, fault);
 }
 
+/* By the names of OpenAI's servers and of ollama's. */
+static bool read_reasoning(const json_value *message, const char *param, text_view *out,
+                           chat_fault *fault) {
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const json_value *value = json_find(message, names[i]);
+        if (value != NULL && value->kind != JSON_NULL && out->data == NULL &&
+            !chat_string_read(value, param, CHAT_TEXT_BYTES_MAX, out, fault))
+            return false;
+    }
+    return true;
+}
+
+/* ollama's place for them. */
+static bool check_images(const json_value *message, const char *param, chat_fault *fault) {
+    const json_value *images = json_find(message, "images");
+    return images == NULL || images->kind == JSON_NULL ||
+           (images->kind == JSON_ARRAY && images->array.count == 0) ||
+           chat_fail(fault, param, "unsupported_content", "%s: images are not supported, only text",
+                     param);
+}
+
 static bool read_message(chat_turns *turns, const json_value *message, const char *param,
                          chat_fault *fault) {
     chat_turn turn = {0};
@@ -266,6 +288,9 @@ static bool read_message(chat_turns *turns, const json_value *message, const cha
                               &turn.content, fault) &&
            read_calls(turns, calls, param, &turn, fault) &&
            read_name(message, "name", param, &turn.name, fault) &&
+           (turn.name.data != NULL || read_name(message, "tool_name", param, &turn.name, fault)) &&
+           read_reasoning(message, param, &turn.reasoning, fault) &&
+           check_images(message, param, fault) &&
            read_name(message, "tool_call_id", param, &turn.call_id, fault) &&
            chat_turn_add(turns, turn, fault);
 }

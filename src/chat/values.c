@@ -165,6 +165,31 @@ bool chat_logprobs_read(const json_value *logprobs, bool *wanted, avo_sampling *
            chat_fail(fault, "top_logprobs", "invalid_value", "top_logprobs needs logprobs: true");
 }
 
+bool chat_repetition_read(const json_value *value, avo_repetition *out, chat_fault *fault) {
+    static const char *const names[] = {"max_pattern_size", "min_pattern_size", "min_count"};
+    uint32_t *const places[] = {&out->pattern_max, &out->pattern_min, &out->count_min};
+    if (value->kind != JSON_OBJECT)
+        return chat_fail_kind(fault, "repetition_detection", "an object", value);
+    if (!chat_keys_check(value, names, 3, fault))
+        return false;
+    *out = (avo_repetition){0};
+    for (size_t i = 0; i < 3; i++) {
+        const json_value *member = json_find(value, names[i]);
+        int64_t number = 0;
+        if (member == NULL || member->kind == JSON_NULL)
+            continue;
+        if (!chat_integer_read(member, names[i], 0, AVO_REPETITION_PATTERN_MAX, &number, fault))
+            return false;
+        *places[i] = (uint32_t)number;
+    }
+    if (out->pattern_max == 0 || (out->count_min >= 2 && out->pattern_min <= out->pattern_max))
+        return true;
+    return chat_fail(fault, "repetition_detection", "invalid_value",
+                     "repetition_detection: min_count is %u and min_pattern_size %u, must be at "
+                     "least 2 and at most max_pattern_size (%u)",
+                     out->count_min, out->pattern_min, out->pattern_max);
+}
+
 bool chat_modalities_read(const json_value *list, chat_fault *fault) {
     if (list == NULL)
         return true;

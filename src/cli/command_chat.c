@@ -119,6 +119,7 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
         .registry = parts->registry,
         .model_name = name,
         .sampling = *request->sampling,
+        .repetition = request->repetition,
         .stop = request->stop,
         .stop_count = request->stop_count,
         .max_new_tokens = flags->max_new_tokens,

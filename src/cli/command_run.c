@@ -238,6 +238,7 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     AVO_TRY(go_on(error));
     uint64_t opened = clock_now_ns();
     avo_request request = AVO_REQUEST_INIT;
+    request.ignore_end = flags->ignore_end;
     sampling_values values;
     if (!sampling_flags_apply(&command_run, &flags->sampling, *model, &values, &request)) {
         *wrong = true;

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,16 @@ static avo_status catch_signals(avo_error *error) {
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         sigaction(numbers[i], &action, NULL);
     return AVO_OK;
+}
+
+/* Until they are caught, SIGHUP and SIGUSR1 wait: sent while the model is being opened, they are
+ * for the keys and the logs, and do not end the server. Threads made meanwhile never get them. */
+static void hold_signals(int how) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
+    (void)pthread_sigmask(how, &set, NULL);
 }
 
 /* The next signal, or 0 after `milliseconds` (−1: never), or when there is input, which is looked
@@ -261,6 +272,7 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     server->model_path = serving->model_path;
     server->context = serving->plan.context_max;
     server->model_name = flags->model_name;
+    server->sessions = flags->engine.sessions_max;
     server->adapter_root = flags->adapter_root;
     server->log = say;
     server_options given = *server;
@@ -431,6 +443,7 @@ static int run_server(serve_flags *flags, serving *serving) {
     cli_interrupt_catch();
     avo_status status = open_all(flags, serving, &error);
     AVO_THEN(status, catch_signals(&error));
+    hold_signals(SIG_UNBLOCK);
     if (status == AVO_OK && !cli_interrupted())
         serve(flags, serving);
     close_all(flags, serving);
@@ -463,6 +476,7 @@ static int print_schema(const option_spec *specs) {
 static int run(int argc, char **argv) {
     serve_flags flags;
     option_table table = {0};
+    hold_signals(SIG_BLOCK);
     static serving serving; /* paths and reports: large */
     serve_flags_init(&flags);
     serve_flags_specs(&flags, &table);

@@ -267,7 +267,8 @@ static avo_status read_lines(prompt_run *run, const avo_chat_request_options *op
 }
 
 /* The flags, for what a line does not say. */
-static avo_status read_with_flags(prompt_run *run, avo_request *defaults, avo_error *error) {
+static avo_status read_with_flags(prompt_run *run, const sampling_values *values,
+                                  avo_request *defaults, avo_error *error) {
     const run_flags *flags = run->flags;
     avo_chat_adapter adapters[OPTION_LIST_MAX];
     avo_chat_request_options options = AVO_CHAT_REQUEST_OPTIONS_INIT;
@@ -279,6 +280,8 @@ static avo_status read_with_flags(prompt_run *run, avo_request *defaults, avo_er
     defaults->ignore_end = flags->ignore_end;
     defaults->grammar = run->grammar;
     defaults->text_flags = flags->special ? AVO_TOKENIZE_SPECIAL : 0u;
+    defaults->sampling = &values->named;
+    options.unnamed_sampling = &values->sampling;
     options.defaults = defaults;
     options.adapters = adapters;
     options.adapter_count = run->adapters.count;
@@ -361,6 +364,7 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
     AVO_TRY(read_file(run, error));
     AVO_TRY(cli_model_open(model_name, &run->model, error));
     avo_request request = AVO_REQUEST_INIT;
+    request.ignore_end = flags->ignore_end;
     sampling_values values;
     if (!sampling_flags_apply(&command_run, &flags->sampling, run->model, &values, &request)) {
         *wrong = true;
@@ -370,7 +374,7 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
                               error));
     AVO_TRY(run_grammar_open(flags, run->model, &run->grammar, error));
     AVO_TRY(avo_chat_open(run->model, &run->chat, error));
-    AVO_TRY(read_with_flags(run, &request, error));
+    AVO_TRY(read_with_flags(run, &values, &request, error));
     AVO_TRY(open_engine(run, error));
     AVO_TRY(answer_all(run, error));
     if (run->failure != AVO_OK)

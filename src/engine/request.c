@@ -61,6 +61,25 @@ static avo_status check_roles(const avo_request *request, const avo_chat_options
     return AVO_OK;
 }
 
+static avo_status check_repetition(const avo_repetition *repetition, avo_error *error) {
+    if (repetition->pattern_max == 0)
+        return AVO_OK;
+    if (repetition->pattern_max > AVO_REPETITION_PATTERN_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "repetition: pattern_max is %u, must be at "
+                           "most %d",
+                           repetition->pattern_max, AVO_REPETITION_PATTERN_MAX);
+    if (repetition->pattern_min > repetition->pattern_max)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "repetition: pattern_min is %u, must be at most pattern_max (%u)",
+                           repetition->pattern_min, repetition->pattern_max);
+    if (repetition->count_min < 2)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "repetition: count_min is %u, must be at least 2",
+                           repetition->count_min);
+    return AVO_OK;
+}
+
 static avo_status check_limits(const avo_request *request, avo_error *error) {
     if (request->max_new_tokens > REQUEST_NEW_TOKENS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "max_new_tokens is %u, must be at most %d",
@@ -68,7 +87,14 @@ static avo_status check_limits(const avo_request *request, avo_error *error) {
     if (request->stop_token_count > REQUEST_STOP_TOKENS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "%zu stop tokens, must be at most %d",
                            request->stop_token_count, REQUEST_STOP_TOKENS_MAX);
-    return AVO_OK;
+    if (request->min_new_tokens > REQUEST_NEW_TOKENS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "min_new_tokens is %u, must be at most %d",
+                           request->min_new_tokens, REQUEST_NEW_TOKENS_MAX);
+    if (request->max_new_tokens > 0 && request->min_new_tokens > request->max_new_tokens)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "min_new_tokens is %u, must be at most max_new_tokens (%u)",
+                           request->min_new_tokens, request->max_new_tokens);
+    return check_repetition(&request->repetition, error);
 }
 
 static avo_status check_arrays(const avo_request *request, const avo_sampling *sampling,

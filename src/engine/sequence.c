@@ -3,6 +3,7 @@
 
 #include "engine/draft_policy.h"
 #include "engine/engine_int.h"
+#include "engine/sequence_int.h"
 
 #include <string.h>
 
@@ -55,6 +56,7 @@ avo_status sequence_begin(sequence *sequence, avo_session *session, const int32_
                           size_t prompt, avo_error *error) {
     sequence->session = session;
     AVO_TRY(open_sampler(sequence, error));
+    AVO_TRY(sequence_hold(sequence, error));
     AVO_TRY(open_matcher(sequence, timeline + prompt, error));
     sampler_see_prompt(sequence->sampler, timeline, prompt);
     for (uint32_t i = 0; i < sequence->drawn; i++)
@@ -67,6 +69,7 @@ void sequence_see_prompt(sequence *sequence, const int32_t *tokens, size_t count
 }
 
 void sequence_end(sequence *sequence) {
+    sequence_let_go(sequence);
     sampler_close(sequence->sampler);
     grammar_matcher_close(sequence->matcher);
     sequence->session = NULL;
@@ -196,6 +199,10 @@ static avo_status match_stops(sequence *sequence, int32_t token, bool ends, uint
     out->size = 0;
     if (!ends)
         AVO_TRY(decode_stream_push(&sequence->stream, token, out, error));
+    if (sequence->drawn < sequence->options.request->min_new_tokens) {
+        *released = (uint32_t)out->size; /* no stop string counts yet, or begins here */
+        return AVO_OK;
+    }
     AVO_TRY(
         stop_matcher_push(sequence->stops, out->data, out->size, &text, &bytes, stopped, error));
     *released = (uint32_t)bytes;
@@ -213,10 +220,11 @@ static avo_status follow(sequence *sequence, int32_t token, bool *ends, avo_erro
 
 static avo_status constrain(sequence *sequence, avo_error *error) {
     const uint64_t *allowed = NULL;
-    if (sequence->matcher == NULL)
+    if (sequence->matcher == NULL && sequence->going_on == NULL)
         return AVO_OK;
-    AVO_TRY(grammar_matcher_mask(sequence->matcher, &allowed, error));
-    sampler_allow(sequence->sampler, allowed);
+    if (sequence->matcher != NULL)
+        AVO_TRY(grammar_matcher_mask(sequence->matcher, &allowed, error));
+    sampler_allow(sequence->sampler, sequence_without_ends(sequence, allowed));
     return AVO_OK;
 }
 
@@ -231,6 +239,8 @@ static bool is_over(sequence *sequence, bool ends, bool stopped, bool unwanted) 
         sequence->finish = AVO_FINISH_CANCELLED;
     else if (request->max_new_tokens > 0 && sequence->drawn >= request->max_new_tokens)
         sequence->finish = AVO_FINISH_LENGTH;
+    else if (sequence->drawn >= request->min_new_tokens && sequence_repeats(sequence))
+        sequence->finish = AVO_FINISH_REPETITION;
     else if (sequence->session->computed >= sequence->options.context_max)
         sequence->finish = AVO_FINISH_CONTEXT;
     else
@@ -250,6 +260,7 @@ static avo_status accept_lossy(const sequence *sequence, const sequence_step *st
     uint32_t token = (uint32_t)step->drafts[row];
     if (sequence->matcher != NULL)
         AVO_TRY(grammar_matcher_mask(sequence->matcher, &allowed, error));
+    allowed = sequence_without_ends(sequence, allowed);
     if (allowed != NULL && (allowed[token / 64] >> token % 64 & 1) == 0)
         return AVO_OK;
     AVO_TRY(batch_logits(step->batch, sequence->session, row, &logits, error));

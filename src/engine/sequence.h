@@ -48,6 +48,8 @@ typedef struct sequence {
     sampler *sampler;
     grammar_matcher *matcher; /* NULL: any answer */
     uint64_t answer_from;     /* position of the first token drawn, forgotten ones included */
+    uint64_t *going_on;       /* [2][mask_words] tokens that do not end it; NULL: no least length */
+    uint32_t mask_words;
 } sequence;
 
 /* Checks and copies the stop strings. Refused where they need a tokenizer that the model lacks. */

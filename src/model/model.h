@@ -45,6 +45,11 @@ bool model_is_exit(const char *path);
 AVO_MUST_USE avo_status model_bind_exit(avo_model *model, const avo_model *target, const char *path,
                                         avo_error *error);
 
+/* What the model recommends: its file's values, else those that are known by its name. Where it
+ * recommends no temperature (false) the others are `otherwise`; where it does, what it leaves out
+ * is off. */
+bool model_sampling(const avo_model *model, const avo_sampling *otherwise, avo_sampling *out);
+
 /* What a device prepares weights from. `view`: the model's with an engine's rotation tables. */
 weights_source model_weights(const avo_model *model, const model_view *view);
 

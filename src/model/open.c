@@ -180,19 +180,3 @@ bool avo_model_token_ends(const avo_model *model, int32_t token) {
     return model->tokenizer != NULL && token >= 0 &&
            tokenizer_describe(model->tokenizer).end == token;
 }
-
-static float or_own(float given, float own) {
-    return isnan(given) ? own : given;
-}
-
-void avo_model_sampling(const avo_model *model, avo_sampling *sampling) {
-    const generation_defaults *defaults = &model->source->generation;
-    avo_sampling own = AVO_SAMPLING_INIT;
-    own.temperature = or_own(defaults->temperature, own.temperature);
-    own.top_p = or_own(defaults->top_p, own.top_p);
-    own.min_p = or_own(defaults->min_p, own.min_p);
-    own.typical_p = or_own(defaults->typical_p, own.typical_p);
-    own.repetition_penalty = or_own(defaults->repetition_penalty, own.repetition_penalty);
-    own.top_k = defaults->top_k > 0 ? (uint32_t)defaults->top_k : 0;
-    options_give(sampling, &own, sizeof(own));
-}

@@ -93,6 +93,8 @@ static avo_status read_text(grammar_rules *rules, avo_grammar_kind kind, const c
         return grammar_read_gbnf(rules, (text_view){text, size});
     case AVO_GRAMMAR_JSON_SCHEMA:
         return grammar_read_schema(rules, (text_view){text, size});
+    case AVO_GRAMMAR_REGEX:
+        return grammar_read_regex(rules, (text_view){text, size});
     default:
         return status_fail(error, AVO_ERROR_ARGUMENT, "%d is not a grammar kind", (int)kind);
     }

@@ -164,6 +164,8 @@ AVO_MUST_USE avo_status grammar_read_json(grammar_rules *rules);
  * is what may stand between the quotes. */
 AVO_MUST_USE avo_status grammar_read_pattern(grammar_rules *rules, text_view pattern,
                                              const expression **out);
+/* One that the whole answer must match. */
+AVO_MUST_USE avo_status grammar_read_regex(grammar_rules *rules, text_view pattern);
 
 /* ---- The network ---- */
 

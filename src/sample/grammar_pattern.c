@@ -1,11 +1,12 @@
-/* Regular expressions of JSON schemas ("pattern"), as ECMA 262 reads them: found anywhere in the
- * string unless anchored. A subset, the rest is refused by name: characters, '.', classes, \d \w \s
- * and their opposites, escapes, groups (capturing or not, their names ignored), alternatives,
- * ? * + {m} {m,} {m,n} (lazy or not: the texts are the same), ^ and $ at the ends of the pattern or
- * of one of its outermost alternatives. No look-around, references, word borders, properties.
+/* Regular expressions: of JSON schemas ("pattern"), as ECMA 262 reads them, found anywhere in the
+ * string unless anchored; and of whole answers, which must match from end to end. A subset, the
+ * rest is refused by name: characters, '.', classes, \d \w \s and their opposites, escapes, groups
+ * (capturing or not, their names ignored), alternatives, ? * + {m} {m,} {m,n} (lazy or not: the
+ * texts are the same), ^ and $ at the ends of the pattern or of one of its outermost alternatives.
+ * No look-around, references, word borders, properties.
  *
- * The result is what stands between the quotes of a JSON string, in one form for each character:
- * escaped where it must be, and nowhere else.
+ * Of a schema the result is what stands between the quotes of a JSON string, in one form for each
+ * character: escaped where it must be, and nowhere else. Of an answer it is the text itself.
  */
 #include "sample/grammar_reader_int.h"
 
@@ -129,14 +130,14 @@ static avo_status take_class(grammar_reader *p, const expression **out) {
     }
     if (negated)
         AVO_TRY(code_set_negate(p->rules, &set));
-    *out = expression_class(p->rules, &set, true);
+    *out = expression_class(p->rules, &set, !p->whole);
     return made(p, *out);
 }
 
 static avo_status one_character(grammar_reader *p, uint32_t code, const expression **out) {
     code_range range = {code, code};
     code_set set = {&range, 1, 1};
-    *out = expression_class(p->rules, &set, true);
+    *out = expression_class(p->rules, &set, !p->whole);
     return made(p, *out);
 }
 
@@ -149,7 +150,7 @@ static avo_status any_character(grammar_reader *p, bool lines, const expression 
         AVO_TRY(code_set_add(p->rules, &set, 0x2028, 0x2029));
     }
     AVO_TRY(code_set_negate(p->rules, &set));
-    *out = expression_class(p->rules, &set, true);
+    *out = expression_class(p->rules, &set, !p->whole);
     return made(p, *out);
 }
 
@@ -194,7 +195,7 @@ static avo_status take_atom(grammar_reader *p, const expression **out) {
         AVO_TRY(take_shorthand(p, &set, &found));
         if (found) {
             code_set_tidy(&set);
-            *out = expression_class(p->rules, &set, true);
+            *out = expression_class(p->rules, &set, !p->whole);
             return made(p, *out);
         }
         AVO_TRY(take_escape(p, &code));
@@ -277,10 +278,10 @@ static avo_status add_anything(grammar_reader *p, expression_items *items) {
 static avo_status take_branch(grammar_reader *p, const expression **out) {
     expression_items items = {NULL, 0, 0};
     bool outermost = p->depth == 0;
-    if (outermost && !take(p, "^"))
+    if (outermost && !take(p, "^") && !p->whole)
         AVO_TRY(add_anything(p, &items));
     AVO_TRY(take_sequence(p, &items));
-    if (outermost && !take(p, "$"))
+    if (outermost && !take(p, "$") && !p->whole)
         AVO_TRY(add_anything(p, &items));
     *out = items.count == 0
                ? expression_text(p->rules, "")
@@ -299,8 +300,21 @@ static avo_status take_choice(grammar_reader *p, const expression **out) {
     return made(p, *out);
 }
 
+static avo_status read_pattern(grammar_reader *p, const expression **out) {
+    AVO_TRY(take_choice(p, out));
+    return p->at == p->text.size ? AVO_OK : refuse(p, "a ')' has no matching '('");
+}
+
 avo_status grammar_read_pattern(grammar_rules *rules, text_view text, const expression **out) {
     grammar_reader p = {.rules = rules, .text = text};
-    AVO_TRY(take_choice(&p, out));
-    return p.at == text.size ? AVO_OK : refuse(&p, "a ')' has no matching '('");
+    return read_pattern(&p, out);
+}
+
+avo_status grammar_read_regex(grammar_rules *rules, text_view text) {
+    grammar_reader p = {.rules = rules, .text = text, .whole = true};
+    const expression *body = NULL;
+    AVO_TRY(grammar_rule_add(rules, TEXT_LITERAL("the pattern"), &rules->root));
+    AVO_TRY(read_pattern(&p, &body));
+    rules->rules[rules->root].body = body;
+    return AVO_OK;
 }

@@ -10,6 +10,7 @@ typedef struct grammar_reader {
     size_t at;
     uint32_t line; /* GBNF alone */
     uint32_t depth;
+    bool whole; /* patterns alone: of a whole answer, not of what a JSON string has */
 } grammar_reader;
 
 /* The status behind a call that makes an expression. */

@@ -61,7 +61,8 @@ typedef struct server_options {
     /* Adapters as the operator named them, loaded already: llama.cpp's clients number them so. */
     const char *const *adapter_names;
     size_t adapter_name_count;
-    uint32_t context; /* tokens of one request, prompt and answer; 0: the model's own */
+    uint32_t sessions; /* requests that can run at once */
+    uint32_t context;  /* tokens of one request, prompt and answer; 0: the model's own */
 
     /* Where it listens. */
     const char *address;     /* NULL: 127.0.0.1 */

@@ -75,6 +75,7 @@ static finish_class class_of(avo_finish finish) {
     case AVO_FINISH_STOP_TOKEN:
     case AVO_FINISH_STOP_STRING:
         return FINISH_STOP;
+    case AVO_FINISH_REPETITION:
     case AVO_FINISH_LENGTH:
     case AVO_FINISH_CONTEXT:
         return FINISH_LENGTH;

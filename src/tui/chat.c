@@ -140,6 +140,9 @@ static void conclude(chat *chat) {
     case AVO_FINISH_LENGTH:
         chat_note(chat, "Stopped after %u tokens (/set max_tokens).", chat->result.new_tokens);
         break;
+    case AVO_FINISH_REPETITION:
+        chat_note(chat, "Stopped: the answer repeats itself. /retry asks again.");
+        break;
     default:
         break;
     }
@@ -224,6 +227,7 @@ static avo_status submit(chat *chat, avo_request *request, avo_error *error) {
         sampling.temperature = chat->retry_temperature;
     request->sampling = &sampling;
     request->max_new_tokens = chat->max_new_tokens;
+    request->repetition = chat->options.repetition;
     request->stop = chat->options.stop;
     request->stop_count = chat->options.stop_count;
     request->on_event = on_event;

@@ -12,6 +12,7 @@ typedef struct tui_options {
     avo_registry *registry;
     const char *model_name;
     avo_sampling sampling;
+    avo_repetition repetition;
     const char *const *stop;
     size_t stop_count;
     uint32_t max_new_tokens;

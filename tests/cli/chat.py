@@ -69,16 +69,51 @@ class Chat(unittest.TestCase):
         self.assertNotEqual(self.ask(*long, "--top-k", "0")["ids"], greedy)
 
     def test_sampling_without_a_temperature(self):
+        """A model that says nothing is sampled as the command recommends, with a fixed seed."""
         long = ["hello", "-n", "30", "--ignore-eos"]
-        answers = {}
-        for given in (None, {}, {"do_sample": False, "temperature": 3.0}, {"do_sample": None},
-                      {"do_sample": True}):
+        write_model(self.folder)
+        ours = self.ask(*long, "--temperature", "0.7", "--top-p", "0.95", "--min-p", "0.05")["ids"]
+        alone = self.ask(*long, "--temperature", "0.7")["ids"]
+        greedy, hot = (self.ask(*long, "--temperature", heat)["ids"] for heat in "01")
+        self.assertEqual(len(set(map(tuple, (ours, alone, greedy, hot)))), 4)
+        for given, answer in ((None, ours), ({}, ours), ({"do_sample": None}, ours),
+                              ({"do_sample": False, "temperature": 3.0}, greedy),
+                              ({"do_sample": True}, hot)):
             write_model(self.folder, generation=given)
-            answers[json.dumps(given)] = self.ask(*long)["ids"]
-        sampled = answers.pop(json.dumps({"do_sample": True}))
-        self.assertEqual(len(set(map(tuple, answers.values()))), 1, answers)
-        self.assertNotIn(sampled, answers.values())
-        self.assertEqual(self.ask(*long, "--temperature", "1")["ids"], sampled)
+            self.assertEqual(self.ask(*long)["ids"], answer, given)
+        write_model(self.folder)
+        lines = [{"prompt": "hello", "max_tokens": 30, "ignore_eos": True, **more}
+                 for more in ({}, {"temperature": 0.7}, {"temperature": 0})]
+        path = self.folder / "lines.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        done = call("run", self.folder, "--prompts", path)
+        self.assertEqual([json.loads(line)["ids"] for line in done.stdout.splitlines()],
+                         [ours, alone, greedy])
+
+    def test_models_that_are_known_by_name(self):
+        """Where the files say nothing; what they say counts over it."""
+        long = ["hello", "-n", "30", "--ignore-eos"]
+        write_model(self.folder)
+        ours = self.ask(*long)["ids"]
+        known = self.ask(*long, "--temperature", "1", "--top-p", "0.95", "--top-k", "64")["ids"]
+        path = self.folder / "config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "_name_or_path": "google/gemma-3-1b-it"}))
+        self.assertEqual(self.ask(*long)["ids"], known)
+        self.assertNotEqual(known, ours)
+        (self.folder / "generation_config.json").write_text('{"do_sample": false}')
+        self.assertEqual(self.ask(*long)["ids"], self.ask(*long, "--temperature", "0")["ids"])
+
+    def test_loops_end_answers(self):
+        write_model(self.folder)
+        loop = ["hello", "-n", "60", "--temperature", "0", "--logit-bias", "40=1e5"]
+        done = self.ask(*loop, "--stop-loops", "2")
+        self.assertEqual((len(done["ids"]), done["finish_reason"]), (32, "repetition"))
+        for more in (["--stop-loops", "0"], ["--ignore-eos"]):
+            done = self.ask(*loop, *more)
+            self.assertEqual(done["finish_reason"], "length" if len(done["ids"]) == 60
+                             else "context", done)
+        self.assertIn("count_min is 1", self.ask(*loop, "--stop-loops", "1", status=FAILED))
 
     def test_end_tokens_of_the_model(self):
         ends = [2, *range(5, 97)]  # whatever is drawn first, nearly

@@ -150,7 +150,7 @@ class Run(TinyModel):
         self.assertEqual(self.ask(*hot, "--seed", "5", "--ctx", "100")["ids"], first)
         self.assertNotEqual(self.ask(*hot, "--seed", "6")["ids"], first)
         self.assertEqual(self.ask(*hot)["ids"], self.ask(*hot, "--seed", "0")["ids"])
-        greedy = self.ask("-n", "30", "--ignore-eos")["ids"]
+        greedy = self.ask("-n", "30", "--ignore-eos", "--temperature", "0")["ids"]
         self.assertEqual(self.ask("-n", "30", "--ignore-eos", "--temperature", "0", "--seed",
                                   "9")["ids"], greedy)
         self.assertEqual(self.ask(*hot, "--top-k", "1", "--seed", "8")["ids"], greedy)
@@ -186,7 +186,7 @@ class Run(TinyModel):
                                           "--ignore-eos")["ids"])), 20)
 
     def test_logprobs(self):
-        answer = self.ask("-n", "5", "--ignore-eos", "--logprobs", "3")
+        answer = self.ask("-n", "5", "--ignore-eos", "--logprobs", "3", "--temperature", "0")
         self.assertEqual(set(answer), {*KEYS, "logprobs"})
         self.assertEqual([row["id"] for row in answer["logprobs"]], answer["ids"])
         for row in answer["logprobs"]:

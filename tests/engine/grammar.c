@@ -64,6 +64,8 @@ static const struct {
     {AVO_GRAMMAR_GBNF, "root ::= word (\" \" word)* \".\"\nword ::= [a-b]+ | \"\xC3\xA9\"", NULL},
     {AVO_GRAMMAR_GBNF, "root ::= [0-9]+", "x"},
     {AVO_GRAMMAR_GBNF, "root ::= .{3}", NULL},
+    {AVO_GRAMMAR_REGEX, "^(a|b{1,3})[^c-z\"]*\\d?$", NULL},
+    {AVO_GRAMMAR_REGEX, "a+|\xC3\xA9.", NULL},
     {AVO_GRAMMAR_JSON_SCHEMA,
      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":"
      "20}"
@@ -474,6 +476,10 @@ static void test_refused(void **state) {
     assert_refused(
         avo_grammar_open(s.model, (avo_grammar_kind)7, "root ::= \"a\"", NULL, &grammar, &s.error),
         AVO_ERROR_ARGUMENT, &s.error, "is not a grammar kind");
+    assert_refused(avo_grammar_open(s.model, AVO_GRAMMAR_REGEX, "a(?=b)", NULL, &grammar, &s.error),
+                   AVO_ERROR_UNSUPPORTED, &s.error, "look-around");
+    assert_refused(avo_grammar_open(s.model, AVO_GRAMMAR_REGEX, "a^b", NULL, &grammar, &s.error),
+                   AVO_ERROR_UNSUPPORTED, &s.error, "at the ends of the pattern only");
     options.trigger = "";
     assert_refused(avo_grammar_open(s.model, AVO_GRAMMAR_JSON, NULL, &options, &grammar, &s.error),
                    AVO_ERROR_ARGUMENT, &s.error, "is empty");

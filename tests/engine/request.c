@@ -291,6 +291,17 @@ static void slips_are_refused(void **state) {
     bad.max_new_tokens = 16777217;
     refuse(&s, &bad, "max_new_tokens is 16777217, must be at most 16777216");
     bad = request_for(&h);
+    bad.max_new_tokens = 3;
+    bad.min_new_tokens = 4;
+    refuse(&s, &bad, "min_new_tokens is 4, must be at most max_new_tokens (3)");
+    bad = request_for(&h);
+    bad.repetition = (avo_repetition){.pattern_max = 1025, .count_min = 2};
+    refuse(&s, &bad, "repetition: pattern_max is 1025, must be at most 1024");
+    bad.repetition = (avo_repetition){.pattern_min = 5, .pattern_max = 4, .count_min = 2};
+    refuse(&s, &bad, "repetition: pattern_min is 5, must be at most pattern_max (4)");
+    bad.repetition = (avo_repetition){.pattern_max = 4, .count_min = 1};
+    refuse(&s, &bad, "repetition: count_min is 1, must be at least 2");
+    bad = request_for(&h);
     bad.stop_tokens = many;
     bad.stop_token_count = 65;
     refuse(&s, &bad, "65 stop tokens, must be at most 64");

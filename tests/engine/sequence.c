@@ -18,6 +18,7 @@
 #else
 #define QUESTIONS 100
 #endif
+#define QUESTIONS_LONG   16 /* with a least length, or ended by a loop */
 #define QUESTIONS_REMOTE 40 /* the same code in front of another device */
 
 typedef struct told {
@@ -131,6 +132,7 @@ typedef struct question {
     int32_t stop_token;
     uint32_t max_new_tokens, refuse_after, ring_window, ring_keep;
     bool adapter, grammar, ignore_end;
+    uint32_t min_new_tokens, repeated; /* 0: any length; loops do not end it */
 } question;
 
 static uint32_t roll(uint64_t seed, uint64_t *at, uint32_t sides) {
@@ -203,6 +205,9 @@ static void answer(stage *s, question *q, const char *salt, heard *h) {
     request.max_new_tokens = q->max_new_tokens;
     request.ignore_end = q->ignore_end;
     request.grammar = q->grammar ? s->grammar : NULL;
+    request.min_new_tokens = q->min_new_tokens;
+    if (q->repeated > 0)
+        request.repetition = (avo_repetition){.pattern_max = 8, .count_min = q->repeated};
     request.on_event = hear;
     request.on_event_context = h;
     h->refuse_after = q->refuse_after;
@@ -233,9 +238,11 @@ static void assert_same(const heard *a, const heard *b, uint64_t seed) {
 static void answers_do_not_depend_on_drafts(stage *s, uint64_t from, uint64_t to) {
     heard *plain = calloc(1, sizeof(heard)), *drafted = calloc(1, sizeof(heard));
     assert_true(plain != NULL && drafted != NULL);
-    uint32_t ends[6] = {0};
-    for (uint64_t seed = from; seed < to; seed++) {
+    uint32_t ends[AVO_FINISH_REPETITION + 1] = {0};
+    for (uint64_t seed = from; seed < to + QUESTIONS_LONG; seed++) {
         question q = roll_question(seed);
+        q.repeated = seed >= to ? 2 + (uint32_t)(seed % 3) : 0;
+        q.min_new_tokens = seed >= to && seed % 2 == 0 ? q.max_new_tokens / 2 : 0;
         engine_draft_from(s->engine, NULL);
         answer(s, &q, "plain", plain);
         ends[plain->result.finish]++;
@@ -258,8 +265,8 @@ static void answers_do_not_depend_on_drafts(stage *s, uint64_t from, uint64_t to
     avo_kv_info kv = AVO_KV_INFO_INIT;
     avo_engine_kv(s->engine, &kv);
     assert_int_equal(kv.pages_used, 0);
-    for (int i = AVO_FINISH_STOP_TOKEN; i <= AVO_FINISH_CANCELLED; i++)
-        if (ends[i] == 0)
+    for (int i = AVO_FINISH_STOP_TOKEN; i <= AVO_FINISH_REPETITION; i++)
+        if (ends[i] == 0 && i != AVO_FINISH_DEADLINE)
             fail_msg("no answer ends as %d", i);
 }
 
@@ -279,6 +286,56 @@ static void the_same_bytes_with_any_drafts(void **state) {
             &s, 100 * i, 100 * i + (test_device_is_remote() ? QUESTIONS_REMOTE : QUESTIONS));
         stage_close(&s);
     }
+}
+
+/* ---- Lengths and loops ---- */
+
+/* How often the last tokens are one pattern of `length`, and how many of the answer there are. */
+static bool is_loop(const heard *h, uint32_t count, uint32_t repeated) {
+    for (uint32_t pattern = 1; pattern <= 8; pattern++) {
+        uint32_t total = pattern * repeated, same = 0;
+        if (total > count)
+            continue;
+        for (uint32_t i = count - total; i + pattern < count; i++)
+            same += h->ids[i] == h->ids[i + pattern];
+        if (same == total - pattern)
+            return true;
+    }
+    return false;
+}
+
+/* A loop ends an answer at its first token that makes it one; what ends an answer does not before
+ * min_new_tokens. */
+static void lengths_and_loops(void **state) {
+    (void)state;
+    stage s;
+    stage_open(&s, (stage_options){.threads = 1, .logits = 1, .device = "ref"});
+    heard *h = calloc(1, sizeof(heard));
+    assert_non_null(h);
+    uint32_t loops = 0, held = 0;
+    for (uint64_t seed = 2000; seed < 2060; seed++) {
+        question q = roll_question(seed);
+        q.grammar = false;
+        q.refuse_after = q.ring_window = q.ring_keep = 0;
+        q.repeated = 2 + (uint32_t)(seed % 3);
+        q.min_new_tokens = seed % 2 == 0 ? q.max_new_tokens / 2 : 0;
+        answer(&s, &q, "loops", h);
+        uint32_t most = h->id_count;
+        for (uint32_t count = 1; count <= most; count++) {
+            bool last = count == most && h->result.finish == AVO_FINISH_REPETITION;
+            bool counts = count >= q.min_new_tokens && count < q.max_new_tokens;
+            if (counts && h->result.stop_token < 0 && count < most)
+                assert_false(is_loop(h, count, q.repeated));
+            if (last)
+                assert_true(is_loop(h, count, q.repeated));
+        }
+        loops += h->result.finish == AVO_FINISH_REPETITION;
+        held += q.min_new_tokens > 0 && h->result.finish <= AVO_FINISH_STOP_STRING;
+        assert_true(h->result.new_tokens >= q.min_new_tokens);
+    }
+    assert_true(loops > 0 && held > 0);
+    free(h);
+    stage_close(&s);
 }
 
 /* ---- Text ---- */
@@ -496,6 +553,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_what_the_tokens_say),
         cmocka_unit_test(the_same_bytes_with_any_drafts),
+        cmocka_unit_test(lengths_and_loops),
         cmocka_unit_test(counts_are_right),
         cmocka_unit_test(they_do_without),
         cmocka_unit_test(pages_follow_what_was_accepted),

@@ -36,7 +36,7 @@ class Adapters(unittest.TestCase):
 
     def alone(self, *flags):
         done = call("run", self.model, "hello", "--raw", "--json", "-n", "12", "--threads", "1",
-                    *flags)
+                    "--temperature", "0", *flags)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)["text"]
 

@@ -42,9 +42,12 @@ static int close_desk(void **state) {
 
 /* ---- The table ---- */
 
-static const api_body bodies[] = {BODY_CHAT,  BODY_COMPLETION, BODY_RESPONSE, BODY_MESSAGE,
-                                  BODY_COUNT, BODY_EMBEDDING,  BODY_TOKENIZE, BODY_DETOKENIZE,
-                                  BODY_LOAD,  BODY_UNLOAD};
+static const api_body bodies[] = {BODY_CHAT,          BODY_COMPLETION,      BODY_RESPONSE,
+                                  BODY_MESSAGE,       BODY_COUNT,           BODY_EMBEDDING,
+                                  BODY_TOKENIZE,      BODY_DETOKENIZE,      BODY_LOAD,
+                                  BODY_UNLOAD,        BODY_LLAMA,           BODY_INFILL,
+                                  BODY_TEMPLATE,      BODY_LLAMA_EMBEDDING, BODY_OLLAMA_EMBED,
+                                  BODY_OLLAMA_VECTOR, BODY_OLLAMA_NAME};
 
 /* Reads {required fields…, "name": value}; NULL: refused. */
 static api_request *read_with(desk *desk, api_body body, const char *name, const char *value,
@@ -175,10 +178,11 @@ static void try_field(desk *desk, api_body body, const api_field *field) {
         break;
     case FIELD_REFUSED:
         refused(desk, body, field, "\"x\"");
-        refused(desk, body, field, "true");
+        refused(desk, body, field, field->minimum == 1 ? "false" : "true");
         refused(desk, body, field, "{\"a\":1}");
         (void)taken(desk, body, field, "null");
-        (void)taken(desk, body, field, "false");
+        (void)taken(desk, body, field, field->minimum == 1 ? "true" : "false");
+        (void)taken(desk, body, field, field->minimum == -1 ? "-1.0" : "null");
         (void)taken(desk, body, field, "[]");
         break;
     }

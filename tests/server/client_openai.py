@@ -37,7 +37,8 @@ class OpenAI(Clients):
         choice = self.client.chat.completions.create(
             model="tiny", messages=HELLO, max_tokens=4, logprobs=True, top_logprobs=2).choices[0]
         self.assertEqual(len(choice.logprobs.content[0].top_logprobs), 2)
-        old = self.client.completions.create(model="tiny", prompt="ab", max_tokens=3, logprobs=2)
+        old = self.client.completions.create(model="tiny", prompt="ab", max_tokens=3, logprobs=2,
+                                             extra_body={"ignore_eos": True})
         self.assertEqual(len(old.choices[0].logprobs.tokens), 3)
 
     def test_json_schema(self):

@@ -2,6 +2,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -106,6 +107,26 @@ class Lifecycle(unittest.TestCase):
                 server.process.send_signal(signal.SIGTERM)
                 server.wait_said("shutting down")
                 self.assertEqual(server.end(), 130)
+
+    def test_a_hang_up_while_it_starts(self):
+        """SIGHUP means the keys and the logs from the first moment on."""
+        process = subprocess.Popen([AVOCET, "serve", str(self.tiny), "--port", "0", "--threads",
+                                    "1", *(["--no-sandbox"] if sanitized() else [])],
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+        def holds_or_catches():
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            masks = re.findall(r"^Sig(?:Blk|Cgt):\s*(\w+)", status, re.M)
+            return any(int(mask, 16) & 1 << signal.SIGHUP - 1 for mask in masks)
+        wait_until(holds_or_catches, "a server that expects SIGHUP")
+        process.send_signal(signal.SIGHUP)
+        line = process.stderr.readline()
+        while line and b"http://" not in line:
+            line = process.stderr.readline()
+        self.assertIn(b"http://", line)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 0)
 
     def test_clients_that_go_free_their_place(self):
         with Serving(self.slow, "--sessions", 2) as server:

@@ -40,7 +40,8 @@ class Tenants(unittest.TestCase):
         return server
 
     def ask(self, server, who, tokens=4, status=200, **more):
-        body = {"prompt": "once", "max_tokens": tokens, "ignore_eos": True, **more}
+        body = {"prompt": "once", "max_tokens": tokens, "ignore_eos": True,
+                "temperature": 0, **more}
         got, headers, text = server.ask("POST", TEXT, body, who)
         self.assertEqual(got, status, text)
         return headers, json.loads(text)
@@ -125,7 +126,8 @@ class Tenants(unittest.TestCase):
     def test_requests_at_once(self):
         self.write(one={"concurrent_requests": 2, "requests_per_minute": 600})
         server = self.serve("--metric-keys", 2, model=write_slow_model(self.folder))
-        body = json.dumps({"prompt": "a", "max_tokens": ENDLESS, "stream": True}).encode()
+        body = json.dumps({"prompt": "a", "max_tokens": ENDLESS, "stream": True,
+                           "ignore_eos": True}).encode()
         with contextlib.ExitStack() as held:
             for _ in range(2):
                 client = held.enter_context(server.connect())

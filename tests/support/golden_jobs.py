@@ -51,8 +51,17 @@ def speculation(arguments):
     return {"avx2": ["--speculate", "off"], "avx512": ["--draft-controller", "fixed"]}.get(isa, [])
 
 
+def greedy(arguments):
+    """Most answers are greedy, which is not the command's default; the model "sampling" has its
+    own."""
+    words = list(map(str, arguments))
+    names = {"--temperature", "--top-k", "--top-p", "--min-p", "--typical-p"}
+    asks = words[0] in ("run", "chat") and words[1] != "sampling" and "--help" not in words
+    return ["--temperature", "0"] if asks and not names & set(words) else []
+
+
 def call(scratch, *arguments, given=b"", **more):
-    arguments = (*arguments, *speculation(arguments))
+    arguments = (*arguments, *greedy(arguments), *speculation(arguments))
     done = subprocess.run([AVOCET, *map(str, arguments)], input=given, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, timeout=SECONDS, check=False, cwd=scratch,
                           env={**environment(), **more})

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from . import (Adapter, AvocetError, CancelledError, ChatRequest, ChatResult, ContextError, Engine,
                Heads, Model, NotFoundError, Result, Scheduler, Telemetry, Token)
 from . import __version__, library_version
-from ._flags import (UsageError, engine_options, grammar_of, model_options, parse, sampling_of,
+from ._flags import (UsageError, engine_options, grammar_of, model_options, parse,
+                     repetition_of, sampling_of,
                      stop_tokens_of)
 from .telemetry import append_row, check_rows
 
@@ -247,7 +248,7 @@ def generate(flags, model: Model, engine: Engine, ids, uses, sampling, record: R
             record.result = session.generate(
                 ids, max_tokens=flags.max_new_tokens or None, sampling=sampling, stop=flags.stop,
                 stop_tokens=stop_tokens, ignore_end=flags.ignore_eos, on_token=on_token,
-                on_prefill=on_prefill, grammar=rules)
+                on_prefill=on_prefill, grammar=rules, repetition=repetition_of(flags))
         finally:
             if line_begun:
                 print(flush=True)
@@ -412,10 +413,12 @@ def submit_all(flags, scheduler: Scheduler, read, places: List[int], answers: An
 def run_many(flags) -> int:
     numbered = read_lines(flags.prompts)
     with tracing(flags) as telemetry, Model(flags.model, **model_options(flags)) as model:
-        sampling = sampling_of(model, flags)
+        sampling = sampling_of(model, flags, named=True)
         flags.stop_tokens = stop_tokens_of(model, flags)
         adapters = open_adapters(flags, model)
-        defaults = dict(sampling=sampling, max_tokens=flags.max_new_tokens or None, stop=flags.stop,
+        defaults = dict(sampling=sampling, unnamed_sampling=sampling_of(model, flags),
+                        repetition=repetition_of(flags),
+                        max_tokens=flags.max_new_tokens or None, stop=flags.stop,
                         stop_tokens=flags.stop_tokens, ignore_end=flags.ignore_eos,
                         special=flags.special, grammar=grammar_of(model, flags), adapters=adapters,
                         system=flags.system, raw=flags.raw or not has_template(model))

@@ -256,6 +256,16 @@ class NamedAdapter(Structure):
     _fields_ = [("name", c.c_char_p), ("weight", c.c_float)]
 
 
+class Repetition(Structure):
+    _fields_ = [("pattern_min", c.c_uint32), ("pattern_max", c.c_uint32),
+                ("count_min", c.c_uint32)]
+
+    @classmethod
+    def of(cls, repetition):
+        least, most, times = repetition
+        return cls(pattern_min=least, pattern_max=most, count_min=times)
+
+
 class Request(Structure):
     _fields_ = [("size", c.c_size_t), ("tokens", IDS), ("token_count", c.c_size_t),
                 ("messages", c.POINTER(Message)), ("message_count", c.c_size_t),
@@ -272,7 +282,8 @@ class Request(Structure):
                 ("pooling", c.c_int), ("open_grammar", c.c_void_p),
                 ("open_grammar_context", c.c_void_p), ("speculate", c.c_char_p),
                 ("draft_tokens", c.c_uint32), ("prompt_logprobs_from", c.c_size_t),
-                ("tenant_kv_tokens", c.c_uint64)]
+                ("tenant_kv_tokens", c.c_uint64), ("min_new_tokens", c.c_uint32),
+                ("repetition", Repetition)]
 
     def __init__(self, **fields):  # AVO_REQUEST_INIT
         super().__init__(**{"priority": 8, **fields})
@@ -285,7 +296,8 @@ class ChatAdapter(Structure):
 class ChatRequestOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("defaults", c.POINTER(Request)),
                 ("adapters", c.POINTER(ChatAdapter)), ("adapter_count", c.c_size_t),
-                ("system", c.c_char_p), ("raw", c.c_bool)]
+                ("system", c.c_char_p), ("raw", c.c_bool),
+                ("unnamed_sampling", c.POINTER(Sampling))]
 
 
 class ChatDelta(Structure):
@@ -374,7 +386,8 @@ STRUCTURES = {
     "avo_registry_entry": RegistryEntry, "avo_logit_bias": LogitBias, "avo_sampling": Sampling,
     "avo_logprob": Logprob, "avo_token_event": TokenEvent,
     "avo_scheduler_options": SchedulerOptions, "avo_result": Result,
-    "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
+    "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_repetition": Repetition,
+    "avo_request": Request,
     "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
     "avo_answer_times": AnswerTimes, "avo_trace_reader": TraceReader,
     "avo_grammar_options": GrammarOptions, "avo_grammar_info": GrammarInfo,
@@ -402,6 +415,7 @@ FUNCTIONS = {
     "avo_heads_open": (STATUS, [Handle, c.c_char_p, _OUT, _ERROR]),
     "avo_heads_close": (None, [Handle]),
     "avo_model_sampling": (None, [Handle, c.POINTER(Sampling)]),
+    "avo_model_recommends": (c.c_bool, [Handle]),
     "avo_tokenize": (STATUS, [Handle, c.c_char_p, c.c_size_t, c.c_uint32, IDS, c.c_size_t, _COUNT,
                               _ERROR]),
     "avo_detokenize": (STATUS, [Handle, IDS, c.c_size_t, c.c_uint32, c.c_char_p, c.c_size_t,

@@ -88,6 +88,9 @@ class _Choice(argparse.Action):
 _U32 = _whole(0, 2 ** 32 - 1)
 
 
+_NAMED = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+
+
 def _add_sampling(add) -> None:
     for name, (low, high) in _FLOATS.items():
         add(f"--{name}", type=_number(low, high), metavar="X")
@@ -98,6 +101,9 @@ def _add_sampling(add) -> None:
         help="random seed; the same seed gives the same text")
     add("--logprobs", type=_whole(1, 20), default=0, metavar="N",
         help="with --json: log-probabilities of each token and of the N most likely ones")
+    add("--stop-loops", type=_whole(0, 1000), metavar="N",
+        help="end an answer whose last part, of 16 tokens or more, has come N times in a row; "
+             "0: never (default 4; 0 with --ignore-eos)")
     add("--stop", action="append", default=[], metavar="TEXT",
         help="stop before this text; may be repeated")
     add("--stop-token", action="append", default=[], metavar="ID",
@@ -274,11 +280,26 @@ def _bias(text: str, vocabulary: int) -> Tuple[int, float]:
     return _token("logit-bias", token, vocabulary), number
 
 
-def sampling_of(model: Model, flags) -> Sampling:
+def repetition_of(flags) -> Optional[Tuple[int, int, int]]:
+    """When a loop ends an answer."""
+    count = flags.stop_loops
+    if count is None:
+        count = 0 if flags.ignore_eos else 4
+    return (16, 256, count) if count else None
+
+
+def sampling_of(model: Model, flags, named: bool = False) -> Sampling:
+    """`named`: of a request that names a temperature or a filter of its own."""
     names = [name.replace("-", "_") for name in (*_FLOATS, "top-k")]
     given: Dict[str, Any] = {name: getattr(flags, name) for name in names
                              if getattr(flags, name) is not None}
     vocabulary = model.info.vocabulary
+    if not Sampling.recommended(model):
+        own = Sampling.of(model)
+        given.setdefault("temperature", 0.7)
+        if not named and not any(getattr(flags, name) is not None for name in _NAMED):
+            given["top_p"] = 0.95 if own.top_p == 1 else own.top_p
+            given["min_p"] = own.min_p or 0.05
     return Sampling.of(model, seed=flags.seed, top_logprobs=flags.logprobs,
                        logit_bias=dict(_bias(text, vocabulary) for text in flags.logit_bias),
                        **given)

@@ -73,8 +73,9 @@ class ChatRequest(Owned):
     """A request from a JSON object: `body` is a mapping, or the text of one, with the keys that
     include/avocet.h lists at avo_chat_request. The arguments are values for keys that it lacks;
     without `sampling` these are the model's recommended ones. `adapters` are those that it can
-    name; all apply if it names none. `reasoning`: separate it from content; `early_calls`: report
-    tool calls as soon as their arguments begin."""
+    name; all apply if it names none. `unnamed_sampling` is for requests that name no temperature
+    and no filter, `repetition` as of Session.generate. `reasoning`: separate it from content;
+    `early_calls`: report tool calls as soon as their arguments begin."""
 
     _close = "avo_chat_request_close"
 
@@ -84,7 +85,8 @@ class ChatRequest(Owned):
                  ignore_end: bool = False, special: bool = False,
                  grammar: Optional[Grammar] = None, adapters: Optional[NamedAdapters] = None,
                  system: Optional[str] = None, raw: bool = False, reasoning: bool = True,
-                 early_calls: bool = False):
+                 early_calls: bool = False, unnamed_sampling: Optional[Sampling] = None,
+                 repetition: Optional[Tuple[int, int, int]] = None):
         from .model import Model
         must_be(Model, model=model)
         must_be(Grammar, optional=True, grammar=grammar)
@@ -95,6 +97,9 @@ class ChatRequest(Owned):
         natives = natives_of(*parents)
         rules = None if grammar is None else natives[-1].pointer
         defaults = _defaults_of(sampling, max_tokens, stop, stop_tokens, ignore_end, special, rules)
+        if repetition is not None:
+            defaults.repetition = _abi.Repetition.of(repetition)
+        unnamed = struct_of(unnamed_sampling)
         named = (_abi.ChatAdapter * len(self._known))(*(
             _abi.ChatAdapter(name=text_of("adapters", name), adapter=adapter.handle.pointer,
                              weight=number("weight", weight))
@@ -102,11 +107,13 @@ class ChatRequest(Owned):
         options = _abi.ChatRequestOptions(
             defaults=ctypes.pointer(defaults), adapters=named, adapter_count=len(named),
             system=None if system is None else text_of("system", system), raw=raw)
+        if unnamed is not None:
+            options.unnamed_sampling = ctypes.pointer(unnamed)
         text = _json_of(body)
         handle = _abi.Handle()
         call(library.avo_chat_request_open, natives[0], text, len(text), ctypes.byref(options),
              ctypes.byref(handle))
-        self._defaults = defaults  # the request points to what is in it
+        self._defaults = defaults, unnamed  # the request points to what is in it
         self._flags = (_REASONING if reasoning else 0) | (_EARLY_CALLS if early_calls else 0)
         super().__init__(handle, natives, parents)
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from .chat import ChatDelta
 
-FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
+FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline",
+          "repetition")
 
 
 @dataclass(frozen=True)
@@ -391,15 +392,17 @@ class Session(Owned):
                  on_token: Optional[Callable[[Token], Optional[bool]]] = None,
                  grammar: GrammarLike = None, schema: SchemaLike = None,
                  on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None,
-                 speculation: Optional[str] = None, draft_tokens: int = 0) -> Result:
+                 speculation: Optional[str] = None, draft_tokens: int = 0,
+                 repetition: Optional[Tuple[int, int, int]] = None) -> Result:
         """Appends tokens (none: goes on with the answer) and generates at most `max_tokens` (None:
         until the context is full; a session cannot compute a prompt alone, as 0 would ask for).
         `on_token` sees each token
         as it comes; returning False ends the answer, an exception (and so Ctrl-C) ends it and is
         raised here. `on_prefill` sees how many of the tokens are computed, of how many, and may
         end it likewise. `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer
-        may be. `speculation` and `draft_tokens`: as the engine's, within what it was opened
-        with."""
+        may be. `repetition`, (least, most, times): a pattern of that many tokens that has come so
+        often in a row ends the answer. `speculation` and `draft_tokens`: as the engine's, within
+        what it was opened with."""
         if max_tokens == 0:
             raise ValueError("max_tokens is 0, must be at least 1, or None for no limit")
         bound = grammar_of(self.engine.model, grammar, schema)
@@ -428,6 +431,8 @@ class Session(Owned):
             ignore_end=ignore_end, on_event=_abi.EVENT(see), draft_tokens=draft_tokens,
             speculate=None if speculation is None else text_of("speculation", speculation),
             grammar=None if rules is None else rules.pointer)
+        if repetition is not None:
+            request.repetition = _abi.Repetition.of(repetition)
         if struct is not None:
             request.sampling = ctypes.pointer(struct)
         result = _abi.Result()

@@ -33,6 +33,12 @@ class Sampling:
         own = {name: getattr(sampling, name) for name in _PLAIN_FIELDS}
         return cls(**{**own, **changes})
 
+    @staticmethod
+    def recommended(model) -> bool:
+        """Whether a temperature is recommended for the model, by its files or its name."""
+        must_be(Model, model=model)
+        return library.avo_model_recommends(model.handle)
+
     def as_struct(self) -> _abi.Sampling:
         struct = _abi.Sampling(**{name: getattr(self, name) for name in _PLAIN_FIELDS},
                                seed=self.seed, top_logprobs=self.top_logprobs)

@@ -12,7 +12,8 @@ from ._library import Owned, call, encoded, library
 from ._signals import Guard
 
 PROMETHEUS, JSON, CSV = range(3)
-FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
+FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline",
+          "repetition")
 
 
 class Telemetry(Owned):

@@ -18,6 +18,7 @@
 static void choice_close(choice *c) {
     buffer_free(&c->text);
     buffer_free(&c->reasoning);
+    buffer_free(&c->prompt_entries);
     for (size_t i = 0; i < 4; i++)
         buffer_free(&c->entries[i]);
     chat_parser_close(c->parser);
@@ -150,18 +151,6 @@ static void answer_fail(answer *a) {
 
 /* ---- Submission ---- */
 
-static const char *prompt_param(const api_request *r) {
-    switch (r->body) {
-    case BODY_COMPLETION:
-        return "prompt";
-    case BODY_RESPONSE:
-    case BODY_EMBEDDING:
-        return "input";
-    default:
-        return "messages";
-    }
-}
-
 static bool on_event(void *context, const avo_event *event);
 
 /* On a tokenizer thread of the scheduler, which has room for the request. */
@@ -208,6 +197,8 @@ static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds
     avo_sampling sampling = r->sampling;
     sampling.seed += c->index % r->best_of;
     request.sampling = &sampling;
+    bool first = c->index % r->best_of == 0; /* whose prompt_logprobs the others have, too */
+    request.prompt_logprobs = r->submit.prompt_logprobs && (first || (r->echo && r->logprobs));
     if (r->prompts == NULL) {
         request.chat = &r->chat;
     } else {
@@ -215,7 +206,7 @@ static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds
         request.tokens = prompt->tokens;
         request.token_count = prompt->token_count;
         request.text = prompt->text;
-        request.text_flags = AVO_TOKENIZE_BEGIN;
+        request.text_flags = r->text_flags;
     }
     request.first_token_deadline = left.first_token;
     request.deadline = left.whole;
@@ -279,7 +270,7 @@ static void pump(answer *a) {
                    (a->in_flight > 0 || (a->over > 0 && retry > 0.0 && wait_for_room(a)))) {
             return;
         } else {
-            fault_from_error(&a->fault, &error, prompt_param(a->request));
+            fault_from_error(&a->fault, &error, body_prompt(a->request));
             a->retry_seconds = status == AVO_ERROR_FULL ? fmax(retry, 0.01) : 0.0;
             answer_fail(a);
         }
@@ -293,7 +284,9 @@ static avo_status begin_stream(answer *a) {
         return AVO_OK;
     exchange_set_header(a->exchange, "Cache-Control", "no-cache");
     exchange_set_header(a->exchange, "X-Accel-Buffering", "no");
-    exchange_stream(a->exchange, 200, "text/event-stream; charset=utf-8");
+    exchange_stream(a->exchange, 200,
+                    a->writer->stream_type != NULL ? a->writer->stream_type
+                                                   : "text/event-stream; charset=utf-8");
     a->streaming = true;
     return a->writer->begin(a, &a->out);
 }
@@ -367,28 +360,49 @@ static avo_status take_text(choice *c, int32_t token, text_view text) {
     return tell(c, delta);
 }
 
-/* The prompt in front of the answer. */
-static avo_status echo_prompt(choice *c) {
-    answer *a = c->answer;
-    if (!a->request->echo || c->echoed)
-        return AVO_OK;
-    c->echoed = true;
+avo_status choice_prompt(const choice *c, uint32_t flags, buffer *text) {
+    const answer *a = c->answer;
     const api_prompt *prompt = &a->request->prompts[c->prompt];
     if (prompt->text != NULL)
-        return add_text(c, text_from(prompt->text));
+        return buffer_append_text(text, prompt->text);
+    size_t bytes = 0;
+    avo_status status = avo_detokenize(a->api->model, prompt->tokens, prompt->token_count, flags,
+                                       NULL, 0, &bytes, NULL);
+    if (bytes == 0)
+        return status;
+    AVO_TRY(buffer_reserve(text, bytes));
+    return avo_detokenize(a->api->model, prompt->tokens, prompt->token_count, flags, text->data,
+                          bytes, &text->size, NULL);
+}
+
+/* The prompt in front of the answer. */
+static avo_status echo_prompt(choice *c) {
+    if (!c->answer->request->echo || c->echoed)
+        return AVO_OK;
+    c->echoed = true;
     buffer text;
     buffer_init(&text, NULL, API_ANSWER_BYTES_MAX);
-    size_t bytes = 0;
-    avo_status status = avo_detokenize(a->api->model, prompt->tokens, prompt->token_count,
-                                       AVO_TOKENIZE_PLAIN, NULL, 0, &bytes, NULL);
-    status = bytes == 0 ? status : buffer_reserve(&text, bytes);
-    if (status == AVO_OK && bytes > 0)
-        status = avo_detokenize(a->api->model, prompt->tokens, prompt->token_count,
-                                AVO_TOKENIZE_PLAIN, text.data, bytes, &text.size, NULL);
+    avo_status status = choice_prompt(c, AVO_TOKENIZE_PLAIN, &text);
     if (status == AVO_OK)
         status = add_text(c, buffer_text(&text));
     buffer_free(&text);
     return status;
+}
+
+/* With as many alternatives as were asked for: prompt_logprobs may have asked for more. */
+static avo_status tell_token(choice *c, const avo_token_event *token) {
+    answer *a = c->answer;
+    avo_token_event told = *token;
+    if (told.top_count > a->request->told_tops)
+        told.top_count = a->request->told_tops;
+    return a->writer->token(a, c, &told);
+}
+
+static avo_status on_prompt(choice *c, const avo_token_event *token) {
+    const api_request *r = c->answer->request;
+    if (r->prompt_tops != PROMPT_TOPS_NONE && c->index % r->best_of == 0)
+        AVO_TRY(write_prompt_entry(c, token));
+    return r->logprobs && r->echo ? tell_token(c, token) : AVO_OK;
 }
 
 static avo_status on_token(choice *c, const avo_token_event *token) {
@@ -400,8 +414,8 @@ static avo_status on_token(choice *c, const avo_token_event *token) {
         c->tokens_seen++;
         if (isfinite(token->logprob))
             c->logprob_sum += (double)token->logprob;
-        if (a->request->logprobs)
-            AVO_TRY(a->writer->token(a, c, token));
+        if (a->request->logprobs || a->writer->all_tokens)
+            AVO_TRY(tell_token(c, token));
     }
     return take_text(c, token->token, (text_view){token->text, token->text_bytes});
 }
@@ -439,8 +453,7 @@ static avo_status take_event(choice *c, const avo_event *event) {
     answer *a = c->answer;
     switch (event->kind) {
     case AVO_EVENT_PROMPT:
-        return a->request->logprobs && a->request->echo ? a->writer->token(a, c, event->token)
-                                                        : AVO_OK;
+        return on_prompt(c, event->token);
     case AVO_EVENT_TOKEN:
         return on_token(c, event->token);
     case AVO_EVENT_FINISHED:
@@ -451,7 +464,7 @@ static avo_status take_event(choice *c, const avo_event *event) {
             return a->streaming ? close_choice(c) : AVO_OK;
         }
         if (a->fault.status == 0)
-            fault_from_error(&a->fault, event->error, prompt_param(a->request));
+            fault_from_error(&a->fault, event->error, body_prompt(a->request));
         break;
     case AVO_EVENT_PREFILL: /* avo_generate's alone */
         break;
@@ -571,6 +584,7 @@ static bool open_choice(answer *a, uint32_t index) {
     atomic_init(&c->number, 0);
     buffer_init(&c->text, NULL, API_ANSWER_BYTES_MAX);
     buffer_init(&c->reasoning, NULL, API_ANSWER_BYTES_MAX);
+    buffer_init(&c->prompt_entries, NULL, API_ANSWER_BYTES_MAX);
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
     chat_parser_options parsing = {.calls = r->calls,
@@ -651,6 +665,12 @@ static void answer_start(api *api, exchange *exchange, api_request *r,
     answer_release(a);
 }
 
+void answer_request(api *api, exchange *exchange, api_request *r, const answer_writer *writer) {
+    if (exchange_asked(exchange)->background)
+        r->submit.priority = REQUEST_PRIORITY_MAX;
+    answer_start(api, exchange, r, writer);
+}
+
 void answer_body(api *api, exchange *exchange, api_body body, const answer_writer *writer) {
     const exchange_request *asked = exchange_asked(exchange);
     api_request *r = NULL;
@@ -659,7 +679,5 @@ void answer_body(api *api, exchange *exchange, api_body body, const answer_write
         api_fail(exchange, &fault);
         return;
     }
-    if (asked->background)
-        r->submit.priority = REQUEST_PRIORITY_MAX;
-    answer_start(api, exchange, r, writer);
+    answer_request(api, exchange, r, writer);
 }

@@ -27,7 +27,8 @@ typedef struct choice {
     /* Log-probabilities as JSON, items separated by commas, since the last that a stream told:
      * chat and responses use the first, completions all four (tokens, logprobs, tops, offsets). */
     buffer entries[4];
-    uint64_t characters; /* of text that entries stand for */
+    buffer prompt_entries; /* of prompt_logprobs, of the first choice of each prompt */
+    uint64_t characters;   /* of text that entries stand for */
     bool echoed;
     chat_parser *parser;   /* NULL: calls and reasoning are text */
     size_t calls_told;     /* to their end */
@@ -41,7 +42,9 @@ typedef struct choice {
 /* How a family of endpoints writes. `out` gets text to be sent at once. */
 typedef struct answer_writer {
     const char *id_prefix;
-    const char *chunk; /* of OpenAI's two older endpoints: "object" of what a stream sends */
+    const char *stream_type; /* NULL: server-sent events */
+    bool all_tokens;         /* `token` is called without logprobs, too */
+    const char *chunk;       /* of OpenAI's two older endpoints: "object" of what a stream sends */
     /* `piece` to `finish` are called for whole answers, too, and write nothing then: the parts of
      * their output stand in the order in which they came. */
     bool in_order;
@@ -106,6 +109,15 @@ struct answer {
     buffer entries;        /* log-probabilities of all segments of text */
 };
 
+/* Answers a request that was read, now or later; it is the answer's from then on. */
+void answer_request(api *api, exchange *exchange, api_request *r, const answer_writer *writer);
+/* A writer's `vector`, of all embeddings. */
+avo_status embedding_vector(answer *a, choice *c, const avo_result *result);
+/* Members of llama.cpp's generation_settings. */
+void llama_write_settings(json_writer *w, const avo_sampling *sampling, const avo_request *request,
+                          bool stream, const char *grammar);
+/* What ollama's answers begin with. */
+void ollama_write_head(json_writer *w, const char *model);
 /* Reads the exchange's body and answers now or later; refuses one that is wrong. */
 void answer_body(api *api, exchange *exchange, api_body body, const answer_writer *writer);
 
@@ -119,6 +131,9 @@ size_t choice_calls(const choice *c);       /* complete by now */
 const tool_call *choice_call(const choice *c, size_t index);
 /* The id of a call, the same whenever it is asked for: "call_…". */
 void choice_call_id(const choice *c, size_t index, const char *prefix, char *id, size_t capacity);
+
+/* The text of its prompt, which is no conversation; `flags` are avo_detokenize's. */
+AVO_MUST_USE avo_status choice_prompt(const choice *c, uint32_t flags, buffer *text);
 
 typedef struct answer_usage {
     uint64_t prompt_tokens, cached_tokens, new_tokens, reasoning_tokens;
@@ -141,6 +156,9 @@ AVO_MUST_USE avo_status entries_begin(buffer *entries);
  */
 AVO_MUST_USE avo_status write_logprob_entry(const answer *a, const avo_token_event *token,
                                             buffer *entries);
+/* "prompt_logprobs" of the choice's prompt, as vLLM has them, where they were asked for. */
+void write_prompt_logprobs(json_writer *w, const choice *c);
+AVO_MUST_USE avo_status write_prompt_entry(choice *c, const avo_token_event *token);
 /* Why a choice ended, and the seed that gives it again: "finish_reason", "stop_reason", "seed". */
 void write_choice_end(json_writer *w, const choice *c);
 /* An event of a stream: what precedes its JSON (`name` may be NULL), and what follows it. */

@@ -61,6 +61,8 @@ typedef struct api_prompt {
     const char *text;
 } api_prompt;
 
+#define PROMPT_TOPS_NONE UINT32_MAX
+
 /* A body once it is read: the request that is submitted, and how its answer is told. */
 struct api_request {
     api_body body;
@@ -76,7 +78,7 @@ struct api_request {
     avo_named_adapter adapters[AVO_ADAPTERS_MAX];
     const char *model;     /* as it was asked for; then as the answer names it */
     api_prompt *prompts;   /* completions, embeddings; NULL: a conversation */
-    size_t prompt_count;   /* 1 for conversations */
+    size_t prompt_count;   /* 1 for conversations; 0: nothing was asked (ollama) */
     const char *last_text; /* of the conversation */
 
     chat_constraint constraint; /* compiled when there is room for the request */
@@ -86,12 +88,20 @@ struct api_request {
     avo_value *tools;        /* of `calls`, as templates get them */
     const char *only_opener; /* of chat_parser_options */
 
-    uint32_t n;       /* answers of each prompt that are told */
-    uint32_t best_of; /* that are computed */
+    uint32_t prompt_tops; /* prompt_logprobs; PROMPT_TOPS_NONE: not asked for */
+    uint32_t told_tops;   /* top_logprobs as it was asked for: the draw may need more */
+    uint32_t n;           /* answers of each prompt that are told */
+    uint32_t best_of;     /* that are computed */
     bool logprobs, echo, stream, include_usage, base64, normalize, json_object;
     uint32_t dimensions; /* 0: all */
     const char *grammar, *instructions, *pooling, *encoding_format, *reasoning_format;
     const char *tools_json, *tool_choice_json, *format_json, *metadata_json; /* said back */
+
+    /* llama.cpp's and ollama's (dialects.c). */
+    const json_value *options; /* in the body; NULL: none */
+    const char *input_prefix, *input_suffix;
+    bool raw, return_tokens;
+    uint32_t text_flags; /* how texts of prompts are encoded */
 
     /* Of bodies that ask for no answer. */
     const char *content, *lora_name, *lora_path;
@@ -99,6 +109,9 @@ struct api_request {
 };
 
 /* ---- request.c ---- */
+/* How tokens are drawn where a request does not say: as the model recommends, else as OpenAI's
+ * interface has it. False: the model recommends nothing. */
+bool api_sampling(const api *api, avo_sampling *sampling);
 /* A body with its fields. `key` may be NULL. On failure *out is NULL. */
 AVO_MUST_USE bool api_request_open(api *api, api_body body, const server_key *key, text_view text,
                                    api_request **out, api_fault *fault);
@@ -111,6 +124,21 @@ void api_request_free(api_request *request);
 /* JSON as a tree. `scratch` is initialised here, with a limit that follows from the size. */
 AVO_MUST_USE bool api_parse_body(text_view body, arena *scratch, json_value *root,
                                  api_fault *fault);
+
+/* ---- dialects.c ---- */
+/* What llama.cpp's and ollama's bodies say in words of their own, before anything else is read. */
+AVO_MUST_USE bool dialect_read(const api *api, api_request *r, api_fault *fault);
+/* The variables of the template that think asks for. *out is NULL without it. */
+AVO_MUST_USE bool dialect_think(api_request *r, const json_value **out, api_fault *fault);
+/* A body whose prompt is a text or token ids, not a conversation. */
+bool body_continues(const api *api, const api_request *r);
+/* The name of its prompt, for errors. */
+const char *body_prompt(const api_request *r);
+
+/* ---- infill.c ---- */
+/* What the model expects to fill in the middle as a prompt of token ids; refused where it cannot.
+ */
+AVO_MUST_USE bool infill_read(const api *api, api_request *r, api_fault *fault);
 
 /* ---- prompts.c ---- */
 /* An empty text has a token: the one that the model wants in front. */
@@ -165,6 +193,21 @@ void endpoint_response(api *api, exchange *exchange);
 void endpoint_message(api *api, exchange *exchange);
 void endpoint_count(api *api, exchange *exchange);
 void endpoint_embedding(api *api, exchange *exchange);
+void endpoint_llama(api *api, exchange *exchange);
+void endpoint_infill(api *api, exchange *exchange);
+void endpoint_llama_embedding(api *api, exchange *exchange);
+void endpoint_props(api *api, exchange *exchange);
+void endpoint_slots(api *api, exchange *exchange);
+void endpoint_template(api *api, exchange *exchange);
+void endpoint_ollama_chat(api *api, exchange *exchange);
+void endpoint_ollama_generate(api *api, exchange *exchange);
+void endpoint_ollama_embed(api *api, exchange *exchange);
+void endpoint_ollama_vector(api *api, exchange *exchange);
+void endpoint_ollama_tags(api *api, exchange *exchange);
+void endpoint_ollama_ps(api *api, exchange *exchange);
+void endpoint_ollama_show(api *api, exchange *exchange);
+void endpoint_ollama_pull(api *api, exchange *exchange);
+void endpoint_ollama_version(api *api, exchange *exchange);
 void endpoint_models(api *api, exchange *exchange);
 void endpoint_model(api *api, exchange *exchange);
 void endpoint_tokenize(api *api, exchange *exchange);

@@ -68,6 +68,7 @@ static avo_status chat_whole(answer *a, buffer *out) {
     for (uint32_t i = 0; i < a->choice_count; i++)
         write_message(&w, a, &a->choices[i]);
     json_end(&w);
+    write_prompt_logprobs(&w, &a->choices[0]);
     write_usage(&w, a);
     json_end(&w);
     return json_writer_status(&w);

@@ -144,6 +144,7 @@ static void write_prompt(json_writer *w, const answer *a, uint32_t prompt) {
         json_member_u64(w, "index", prompt * a->request->n + i);
         json_member_text(w, "text", buffer_text(&best[i]->text));
         write_logprobs(w, a, best[i]);
+        write_prompt_logprobs(w, best[i]);
         write_choice_end(w, best[i]);
         json_end(w);
     }

@@ -55,7 +55,7 @@ static avo_status write_numbers(const float *numbers, uint32_t width, bool base6
     return buffer_append_text(out, "]");
 }
 
-static avo_status embedding_vector(answer *a, choice *c, const avo_result *result) {
+avo_status embedding_vector(answer *a, choice *c, const avo_result *result) {
     const api_request *r = a->request;
     uint32_t width = result->embedding_width;
     if (r->dimensions > 0 && r->dimensions < width)

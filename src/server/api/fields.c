@@ -80,14 +80,41 @@ static bool require(const json_value *object, api_body body, api_fault *fault) {
 }
 
 /* Fields that other bodies have are unknown in this one. */
-static bool check_keys(const api_request *request, api_fault *fault) {
+static bool check_keys(const json_value *object, api_body body, api_fault *fault) {
     const char *names[API_FIELDS_MAX];
     size_t count = 0;
     chat_fault wrong = {0};
     for (size_t i = 0; i < api_field_count; i++)
-        if ((api_field_table[i].bodies & (uint32_t)request->body) != 0)
+        if ((api_field_table[i].bodies & (uint32_t)body) != 0)
             names[count++] = api_field_table[i].name;
-    return chat_keys_check(&request->root, names, count, &wrong) || fault_from_chat(fault, &wrong);
+    return chat_keys_check(object, names, count, &wrong) || fault_from_chat(fault, &wrong);
+}
+
+/* The members of one object. */
+static bool read_members(api_request *request, const json_value *object, api_body body,
+                         api_fault *fault) {
+    if (!check_keys(object, body, fault))
+        return false;
+    for (size_t i = 0; i < api_field_count; i++) {
+        const api_field *field = &api_field_table[i];
+        if ((field->bodies & (uint32_t)body) == 0)
+            continue;
+        const json_value *value = json_find(object, field->name);
+        if (value != NULL && value->kind != JSON_NULL && !read_field(field, value, request, fault))
+            return false;
+    }
+    return true;
+}
+
+static bool read_options(api_request *request, api_fault *fault) {
+    const json_value *options = api_field_of(request, "options");
+    if (options == NULL || (request->body & (BODY_OLLAMA_CHAT | BODY_OLLAMA_GENERATE)) == 0)
+        return true;
+    if (options->kind != JSON_OBJECT)
+        return fault_set(fault, 400, "options", "invalid_type",
+                         "options must be an object, found %s", json_kind_name(options->kind));
+    request->options = options;
+    return read_members(request, options, BODY_OPTIONS, fault);
 }
 
 bool api_fields_read(api_request *request, api_fault *fault) {
@@ -95,25 +122,19 @@ bool api_fields_read(api_request *request, api_fault *fault) {
     if (object->kind != JSON_OBJECT)
         return fault_set(fault, 400, NULL, "invalid_type",
                          "the body must be a JSON object, found %s", json_kind_name(object->kind));
-    if (!check_keys(request, fault))
-        return false;
-    for (size_t i = 0; i < api_field_count; i++) {
-        const api_field *field = &api_field_table[i];
-        if ((field->bodies & (uint32_t)request->body) == 0)
-            continue;
-        const json_value *value = json_find(object, field->name);
-        if (value != NULL && value->kind != JSON_NULL && !read_field(field, value, request, fault))
-            return false;
-    }
-    return require(object, request->body, fault);
+    return read_members(request, object, request->body, fault) && read_options(request, fault) &&
+           require(object, request->body, fault);
 }
 
 const json_value *api_field_of(const api_request *request, const char *name) {
     for (size_t i = 0; i < api_field_count; i++) {
         const api_field *field = &api_field_table[i];
-        if ((field->bodies & (uint32_t)request->body) == 0 || strcmp(field->name, name) != 0)
+        const json_value *object = (field->bodies & (uint32_t)request->body) != 0 ? &request->root
+                                   : (field->bodies & BODY_OPTIONS) != 0          ? request->options
+                                                                                  : NULL;
+        if (object == NULL || strcmp(field->name, name) != 0)
             continue;
-        const json_value *value = json_find(&request->root, name);
+        const json_value *value = json_find(object, name);
         return value == NULL || value->kind == JSON_NULL ? NULL : value;
     }
     return NULL;

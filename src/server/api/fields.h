@@ -39,8 +39,20 @@ typedef enum api_body {
     BODY_LOAD = 1 << 8,
     BODY_UNLOAD = 1 << 9,
     BODY_SCALES = 1 << 10, /* /lora-adapters: an array, not an object */
+    BODY_LLAMA = 1 << 11,  /* /completion */
+    BODY_INFILL = 1 << 12,
+    BODY_TEMPLATE = 1 << 13,        /* /apply-template */
+    BODY_LLAMA_EMBEDDING = 1 << 14, /* /embedding */
+    BODY_OLLAMA_CHAT = 1 << 15,     /* /api/chat, … */
+    BODY_OLLAMA_GENERATE = 1 << 16,
+    BODY_OLLAMA_EMBED = 1 << 17,
+    BODY_OLLAMA_VECTOR = 1 << 18, /* /api/embeddings */
+    BODY_OLLAMA_NAME = 1 << 19,   /* bodies that name a model: show, pull */
+    BODY_OPTIONS = 1 << 20,       /* no body of its own: `options` in ollama's */
     BODY_NONE = 0
 } api_body;
+#define BODY_VECTORS                                                                               \
+    (BODY_EMBEDDING | BODY_LLAMA_EMBEDDING | BODY_OLLAMA_EMBED | BODY_OLLAMA_VECTOR)
 #define BODY_ANSWERS (BODY_CHAT | BODY_COMPLETION | BODY_RESPONSE | BODY_MESSAGE)
 
 typedef struct api_field {

@@ -148,6 +148,20 @@ void endpoint_ready(api *api, exchange *exchange) {
                draining ? "draining" : state_name(state, "ready"), 0.0);
 }
 
+/* What requests get that do not say how tokens are drawn. */
+static void write_sampling(json_writer *w, const api *api) {
+    avo_sampling sampling;
+    bool own = api_sampling(api, &sampling);
+    json_member_object_begin(w, "sampling");
+    json_member_boolean(w, "recommended", own); /* by the model's publisher */
+    json_member_float(w, "temperature", sampling.temperature);
+    json_member_float(w, "top_p", sampling.top_p);
+    json_member_u64(w, "top_k", sampling.top_k);
+    json_member_float(w, "min_p", sampling.min_p);
+    json_member_float(w, "repetition_penalty", sampling.repetition_penalty);
+    json_end(w);
+}
+
 void endpoint_version(api *api, exchange *exchange) {
     const server_options *options = api->options;
     buffer out;
@@ -163,6 +177,7 @@ void endpoint_version(api *api, exchange *exchange) {
     json_member_string(&w, "tools", chat_format_name(api->format));
     json_member_boolean(&w, "chat", avo_chat_check(api->model, NULL) == AVO_OK);
     json_member_boolean(&w, "training", options->training != NULL);
+    write_sampling(&w, api);
     json_member_object_begin(&w, "limits");
     json_member_u64(&w, "body_bytes", options->body_bytes_max);
     json_member_u64(&w, "connections", options->connections_max);

@@ -16,7 +16,7 @@
 #define API_PROMPTS_MAX       2048
 #define API_ANSWERS_MAX       4096 /* of all prompts together */
 #define API_IN_FLIGHT_MAX     32   /* of one request at once: long lists leave room for others */
-#define API_FIELDS_MAX        256  /* of the table */
+#define API_FIELDS_MAX        512  /* of the table */
 #define API_TRACE_SECONDS_MAX 60.0
 #define API_TRACE_SPANS_MAX   1000000u /* 40 MB, and some 150 as text */
 #define API_ADAPTERS_KNOWN    16384    /* numbered for /lora-adapters */

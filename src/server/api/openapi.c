@@ -33,7 +33,7 @@
                                      {"timings", SCHEMA_REF("Timings")}),                          \
            .types = "object")
 #define CHOICE_END                                                                                 \
-    {"finish_reason", SCHEMA(.values = "stop,length,tool_calls,null")},                            \
+    {"finish_reason", SCHEMA(.values = "stop,length,tool_calls,repetition,null")},                 \
         {"stop_reason",                                                                            \
          SCHEMA(.description = "the stop text, the id of the stop token, deadline or context",     \
                 .types = "integer,string,null")},                                                  \
@@ -145,10 +145,11 @@ static const schema_member components[] = {
                           {"steps", INTEGER}, {"still_seconds", NUMBER}, {"waiting", INTEGER}),
                       .required = "status", .types = "object")},
     {"Version",
-     SCHEMA(.members = SCHEMA_MEMBERS(
-                {"architecture", STRING}, {"chat", SCHEMA_OF("boolean")}, {"context", INTEGER},
-                {"digest", STRING}, {"isa", STRING}, {"limits", OBJECT}, {"model", STRING},
-                {"tools", STRING_OR_NULL}, {"training", SCHEMA_OF("boolean")}, {"version", STRING}),
+     SCHEMA(.members = SCHEMA_MEMBERS({"architecture", STRING}, {"chat", SCHEMA_OF("boolean")},
+                                      {"context", INTEGER}, {"digest", STRING}, {"isa", STRING},
+                                      {"limits", OBJECT}, {"model", STRING}, {"sampling", OBJECT},
+                                      {"tools", STRING_OR_NULL}, {"training", SCHEMA_OF("boolean")},
+                                      {"version", STRING}),
             .required = "version,model", .types = "object")},
     {"File", SCHEMA(.members = SCHEMA_MEMBERS({"bytes", INTEGER}, {"created_at", INTEGER},
                                               {"expires_at", INTEGER}, {"filename", STRING},
@@ -193,6 +194,21 @@ static const schema_member components[] = {
                 {"from", STRING}, {"object", SCHEMA_IS("usage")}, {"to", STRING},
                 {"windows", SCHEMA_LIST(OBJECT)}),
             .required = "object,data,windows", .types = "object")},
+    {"LlamaCompletion", SCHEMA_OF("object,array")},
+    {"Vectors", SCHEMA_LIST(OBJECT)},
+    {"Rendered", SCHEMA(.members = SCHEMA_MEMBERS({"prompt", STRING}), .required = "prompt",
+                        .types = "object")},
+    {"Props", OBJECT},
+    {"Slots", SCHEMA_LIST(OBJECT)},
+    {"OllamaAnswer", OBJECT},
+    {"OllamaVectors", OBJECT},
+    {"OllamaVector", OBJECT},
+    {"OllamaModel", OBJECT},
+    {"OllamaModels", OBJECT},
+    {"OllamaStatus", OBJECT},
+    {"OllamaVersion", OBJECT},
+    {"OllamaError",
+     SCHEMA(.members = SCHEMA_MEMBERS({"error", STRING}), .required = "error", .types = "object")},
     {"Telemetry", OBJECT},
     {"Training", OBJECT},
     {"Trace", SCHEMA_OF("object,array")},
@@ -393,7 +409,8 @@ static void write_reference(json_writer *w, const char *component) {
 
 static void write_errors(json_writer *w, const api_route *route) {
     bool anthropic = strcmp(route->tag, "Anthropic") == 0;
-    const char *schema = anthropic ? "AnthropicError" : "Error";
+    bool ollama = strcmp(route->tag, "ollama") == 0;
+    const char *schema = anthropic ? "AnthropicError" : ollama ? "OllamaError" : "Error";
     if (strcmp(route->path, "/health") == 0 || strcmp(route->path, "/ready") == 0)
         schema = "Health";
     for (const char *at = route->errors; *at != '\0';) {
@@ -418,8 +435,11 @@ static void write_reply(json_writer *w, const api_route *route) {
     json_member_object_begin(w, route->type);
     write_reference(w, route->schema);
     json_end(w);
-    if (((uint32_t)route->body & BODY_ANSWERS) != 0) {
-        json_member_object_begin(w, "text/event-stream");
+    const uint32_t lines = BODY_OLLAMA_CHAT | BODY_OLLAMA_GENERATE | BODY_OLLAMA_NAME;
+    const uint32_t events = BODY_ANSWERS | BODY_LLAMA | BODY_INFILL;
+    if (((uint32_t)route->body & (events | lines)) != 0) {
+        json_member_object_begin(w, ((uint32_t)route->body & lines) != 0 ? "application/x-ndjson"
+                                                                         : "text/event-stream");
         write_reference(w, NULL);
         json_end(w);
     }
@@ -517,6 +537,13 @@ static void write_model_schemas(json_writer *w, const api *api) {
     json_member_u64(w, "minimum", 0);
     json_member_u64(w, "maximum", api->info.vocabulary - 1);
     json_end(w);
+    json_member_object_begin(w, "OllamaOptions");
+    json_member_string(w, "type", "object");
+    json_member_object_begin(w, "properties");
+    write_fields(w, BODY_OPTIONS);
+    json_end(w);
+    json_member_boolean(w, "additionalProperties", false);
+    json_end(w);
     json_member_object_begin(w, "Prompts");
     json_member_array_begin(w, "anyOf");
     schema_write(w, &text);
@@ -572,7 +599,7 @@ void openapi_write(json_writer *w, const api *api) {
     json_member_string(w, "title", "Avocet");
     json_member_string(w, "version", AVO_VERSION_TEXT);
     json_member_string(w, "description",
-                       "An LLM inference server. Fields that are not described here are ignored.");
+                       "An LLM inference server. Fields that are not described here are refused.");
     json_end(w);
     json_member_array_begin(w, "servers");
     json_object_begin(w);

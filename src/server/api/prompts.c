@@ -28,6 +28,59 @@ static bool fits(const api *api, size_t tokens, const char *param, const api_req
                      answer > 0 ? " and the answer needs at least one" : "", api->context);
 }
 
+/* llama.cpp's prompts may be lists of ids and texts in turn. */
+static bool takes_mixed(const api_request *r) {
+    return (r->body & (BODY_LLAMA | BODY_LLAMA_EMBEDDING)) != 0;
+}
+
+static bool is_mixed(const json_value *list) {
+    bool text = false, number = false;
+    for (size_t i = 0; i < list->array.count; i++) {
+        text = text || list->array.items[i].kind == JSON_STRING;
+        number = number || list->array.items[i].kind == JSON_INTEGER;
+    }
+    return text && number;
+}
+
+static bool add_part(const api *api, const json_value *part, const char *param, uint32_t flags,
+                     id_list *ids, api_fault *fault) {
+    avo_error error = {0};
+    int64_t id = 0;
+    avo_status status;
+    if (part->kind == JSON_STRING)
+        status = model_encode_text(api->model, NULL, part->string, flags, ids, &error);
+    else if (!api_read_integer(part, param, 0, (int64_t)api->info.vocabulary - 1, &id, fault))
+        return false;
+    else
+        status = id_list_append(ids, (int32_t)id);
+    if (status != AVO_OK && error.status == AVO_OK)
+        return fault_no_memory(fault);
+    if (status != AVO_OK)
+        fault_from_error(fault, &error, param);
+    return status == AVO_OK;
+}
+
+static bool read_mixed(const api *api, const json_value *list, const char *param, api_request *r,
+                       api_prompt *prompt, api_fault *fault) {
+    id_list ids;
+    id_list_init(&ids, NULL);
+    bool good = true;
+    for (size_t i = 0; good && i < list->array.count; i++)
+        good = add_part(api, &list->array.items[i], param,
+                        i == 0 ? r->text_flags : r->text_flags & ~(uint32_t)AVO_TOKENIZE_BEGIN,
+                        &ids, fault);
+    good = good && fits(api, ids.count, param, r, fault);
+    int32_t *copy = good ? arena_take_array(&r->arena, ids.count + 1, sizeof(*copy)) : NULL;
+    if (good && copy == NULL)
+        good = fault_no_memory(fault);
+    if (good) {
+        memcpy(copy, ids.ids, ids.count * sizeof(*copy));
+        *prompt = (api_prompt){.tokens = copy, .token_count = ids.count};
+    }
+    id_list_free(&ids);
+    return good;
+}
+
 static bool read_one(const api *api, const json_value *value, const char *param, api_request *r,
                      api_prompt *prompt, api_fault *fault) {
     if (value->kind == JSON_STRING) {
@@ -44,6 +97,8 @@ static bool read_one(const api *api, const json_value *value, const char *param,
                          json_kind_name(value->kind));
     if (value->array.count == 0)
         return FAULT_FIELD(fault, param, "%s: the list of token ids is empty", param);
+    if (takes_mixed(r) && is_mixed(value))
+        return read_mixed(api, value, param, r, prompt, fault);
     if (!fits(api, value->array.count, param, r, fault))
         return false;
     return token_list_read(api, value, param, &r->arena, (int32_t **)&prompt->tokens,
@@ -52,9 +107,9 @@ static bool read_one(const api *api, const json_value *value, const char *param,
 
 bool prompts_read(const api *api, const json_value *value, const char *param, api_request *r,
                   api_fault *fault) {
-    bool ids =
-        value->kind == JSON_ARRAY && value->array.count > 0 &&
-        (value->array.items[0].kind == JSON_INTEGER || value->array.items[0].kind == JSON_NUMBER);
+    bool ids = value->kind == JSON_ARRAY && value->array.count > 0 &&
+               (value->array.items[0].kind == JSON_INTEGER ||
+                value->array.items[0].kind == JSON_NUMBER || (takes_mixed(r) && is_mixed(value)));
     bool list = value->kind == JSON_ARRAY && !ids;
     size_t count = list ? value->array.count : 1;
     if (count == 0)

@@ -39,7 +39,8 @@ bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault 
 static bool read_bias(const api *api, api_request *r, api_fault *fault) {
     const json_value *bias = api_field_of(r, "logit_bias");
     chat_fault wrong = {0};
-    return bias == NULL ||
+    bool list = bias != NULL && bias->kind == JSON_ARRAY; /* dialect_read has read it */
+    return bias == NULL || (list && (r->body & (BODY_LLAMA | BODY_INFILL)) != 0) ||
            chat_bias_read(bias, api->info.vocabulary, &r->arena, &r->sampling, &wrong) ||
            fault_from_chat(fault, &wrong);
 }
@@ -62,14 +63,35 @@ static bool read_response_logprobs(api_request *r, api_fault *fault) {
 
 static bool read_logprobs(api_request *r, api_fault *fault) {
     chat_fault wrong = {0};
+    if ((r->body & (BODY_LLAMA | BODY_INFILL)) != 0)
+        return true; /* n_probs says it */
     if (r->body == BODY_RESPONSE)
         return read_response_logprobs(r, fault);
     return chat_logprobs_read(api_field_of(r, "logprobs"), &r->logprobs, &r->sampling, &wrong) ||
            fault_from_chat(fault, &wrong);
 }
 
+/* One number says how many alternatives the engine keeps, for prompt and answer. */
+static bool read_prompt_logprobs(api_request *r, api_fault *fault) {
+    r->told_tops = r->sampling.top_logprobs;
+    r->submit.prompt_logprobs = r->echo && r->logprobs;
+    if (r->prompt_tops == PROMPT_TOPS_NONE)
+        return true;
+    r->submit.prompt_logprobs = true;
+    if (r->prompt_tops > r->sampling.top_logprobs)
+        r->sampling.top_logprobs = r->prompt_tops;
+    return !r->stream ||
+           fault_set(fault, 400, "prompt_logprobs", "unsupported_parameter",
+                     "prompt_logprobs is not supported with stream; use echo and logprobs of "
+                     "/v1/completions");
+}
+
 /* llama.cpp's words. */
 static bool read_reasoning(api_request *r, api_fault *fault) {
+    if ((r->body & (BODY_OLLAMA_CHAT | BODY_OLLAMA_GENERATE)) != 0) {
+        r->reasoning = true; /* which ollama always tells apart */
+        return true;
+    }
     const char *format = r->reasoning_format == NULL ? "none" : r->reasoning_format;
     r->reasoning = strcmp(format, "deepseek") == 0 || strcmp(format, "auto") == 0;
     return r->reasoning || strcmp(format, "none") == 0 ||
@@ -105,6 +127,13 @@ static bool read_stop(const char *param, api_request *r, api_fault *fault) {
         return fault_from_chat(fault, &wrong);
     r->submit.stop = texts;
     return true;
+}
+
+static bool read_repetition(api_request *r, api_fault *fault) {
+    const json_value *loops = api_field_of(r, "repetition_detection");
+    chat_fault wrong = {0};
+    return loops == NULL || chat_repetition_read(loops, &r->submit.repetition, &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 /* By both of its names; stop_token_ids counts where both are given. */
@@ -192,7 +221,8 @@ static chat_dialect dialect_of(api_body body) {
 }
 
 static bool read_turns(const api_request *r, chat_turns *turns, chat_fault *wrong) {
-    const json_value *system = api_field_of(r, "system");
+    const json_value *system =
+        r->body == BODY_MESSAGE || r->body == BODY_COUNT ? api_field_of(r, "system") : NULL;
     if (r->instructions != NULL) {
         chat_turn turn = {.role = "system", .content = text_from(r->instructions)};
         if (!chat_turn_add(turns, turn, wrong))
@@ -200,6 +230,10 @@ static bool read_turns(const api_request *r, chat_turns *turns, chat_fault *wron
     }
     if (system != NULL && !chat_system_read(turns, system, wrong))
         return false;
+    if (r->body == BODY_OLLAMA_GENERATE) {
+        chat_turn turn = {.role = "user", .content = text_from(r->content)};
+        return chat_turn_add(turns, turn, wrong);
+    }
     return chat_turns_read(turns, dialect_of(r->body),
                            api_field_of(r, r->body == BODY_RESPONSE ? "input" : "messages"), wrong);
 }
@@ -240,16 +274,45 @@ static bool read_conversation(api *api, api_request *r, api_fault *fault) {
                               .constraint = r->constraint};
     chat_prompt prompt;
     chat_fault wrong = {0};
+    if (settings.variables == NULL && !dialect_think(r, &settings.variables, fault))
+        return false;
     if (!read_turns(r, &turns, &wrong) ||
         !chat_prompt_read(api->format, &turns, &settings, &r->arena, &prompt, &wrong))
         return fault_from_chat(fault, &wrong);
     if (!keep_prompt(&prompt, &turns, r, fault))
         return false;
+    r->chat.no_generation_prompt = !r->add_generation_prompt;
     avo_error error = {0};
     if (avo_chat_check(api->model, &error) == AVO_OK)
         return true;
     return fault_set(fault, 400, NULL, "no_chat_template",
                      "this model has no usable chat template: %s; use /v1/completions", error.text);
+}
+
+/* Anthropic's output_config, whose other members say how hard the model shall think. */
+static bool read_output(const api_request *r, chat_constraint_source *source, api_fault *fault) {
+    const json_value *config = api_field_of(r, "output_config");
+    const json_value *format = api_field_of(r, "output_format");
+    source->param = "output_format";
+    source->format = format;
+    if (config == NULL)
+        return true;
+    if (config->kind != JSON_OBJECT)
+        return fault_set(fault, 400, "output_config", "invalid_type",
+                         "output_config must be an object, found %s", json_kind_name(config->kind));
+    static const char *const names[] = {"format", "effort"};
+    chat_fault wrong = {0};
+    if (!chat_keys_check(config, names, 2, &wrong))
+        return fault_from_chat(fault, &wrong);
+    const json_value *inner = json_find(config, "format");
+    if (inner != NULL && inner->kind != JSON_NULL && format != NULL)
+        return FAULT_FIELD(fault, "output_format",
+                           "output_format cannot be combined with output_config.format");
+    if (format != NULL)
+        return true;
+    source->param = "output_config.format";
+    source->format = inner;
+    return true;
 }
 
 static bool read_constraint(api_request *r, api_fault *fault) {
@@ -258,7 +321,9 @@ static bool read_constraint(api_request *r, api_fault *fault) {
     chat_constraint_source source = {.param = "response_format",
                                      .grammar = r->grammar,
                                      .schema = api_field_of(r, "json_schema"),
-                                     .object = r->json_object};
+                                     .object = r->json_object,
+                                     .body = &r->root,
+                                     .shape = api_field_of(r, "format")};
     chat_fault wrong = {0};
     if (text != NULL) {
         if (text->kind != JSON_OBJECT)
@@ -267,16 +332,46 @@ static bool read_constraint(api_request *r, api_fault *fault) {
         source.param = "text.format";
     }
     source.format = format;
+    if (r->body == BODY_MESSAGE && !read_output(r, &source, fault))
+        return false;
     return chat_constraint_read(&source, &r->arena, &r->constraint, &wrong) ||
            fault_from_chat(fault, &wrong);
 }
 
+/* One text, with or without a gap behind it. */
+static bool read_text(api *api, api_request *r, api_fault *fault) {
+    if (r->input_suffix != NULL || r->body == BODY_INFILL)
+        return infill_read(api, r, fault);
+    const json_value text = {.kind = JSON_STRING, .string = text_from(r->content)};
+    return prompts_read(api, &text, body_prompt(r), r, fault);
+}
+
 static bool read_prompt(api *api, api_request *r, api_fault *fault) {
-    if (r->body == BODY_COMPLETION)
-        return prompts_read(api, api_field_of(r, "prompt"), "prompt", r, fault);
-    if (r->body == BODY_EMBEDDING)
-        return prompts_read(api, api_field_of(r, "input"), "input", r, fault);
-    return read_conversation(api, r, fault);
+    const char *name = body_prompt(r);
+    const json_value *value = api_field_of(r, name);
+    if ((r->body & BODY_VECTORS) != 0) {
+        value = value == NULL ? api_field_of(r, "input") : value;
+        return value != NULL ? prompts_read(api, value, name, r, fault)
+                             : fault_set(fault, 400, name, "missing_required_parameter",
+                                         "give one of content and input");
+    }
+    const json_value *messages = api_field_of(r, "messages");
+    bool none = messages == NULL || (messages->kind == JSON_ARRAY && messages->array.count == 0);
+    if (r->body == BODY_OLLAMA_GENERATE && r->content == NULL)
+        r->content = "";
+    if ((r->body == BODY_OLLAMA_CHAT && none) ||
+        (r->body == BODY_OLLAMA_GENERATE && r->content[0] == '\0' && r->input_suffix == NULL)) {
+        r->prompt_count = 0; /* ollama's way to load a model */
+        return true;
+    }
+    if (!body_continues(api, r))
+        return read_conversation(api, r, fault);
+    if ((r->body & (BODY_COMPLETION | BODY_LLAMA)) == 0)
+        return read_text(api, r, fault);
+    if (r->input_suffix == NULL)
+        return prompts_read(api, value, name, r, fault);
+    return api_read_string(value, name, API_TEXT_BYTES_MAX, &r->arena, &r->content, fault) &&
+           read_text(api, r, fault);
 }
 
 static bool read_pooling(const api *api, api_request *r, api_fault *fault) {
@@ -329,17 +424,19 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
     chat_fault wrong = {0};
     if (r->body == BODY_COMPLETION && length != NULL && r->submit.max_new_tokens == 0)
         r->submit.no_answer = true; /* which completions alone may ask for */
+    if (!dialect_read(api, r, fault))
+        return false;
     if (!chat_modalities_read(api_field_of(r, "modalities"), &wrong))
         return fault_from_chat(fault, &wrong);
     if (!adapters_read(api, key, r, fault) || !read_bias(api, r, fault) ||
         !read_logprobs(r, fault) || !read_reasoning(r, fault) || !read_stream(r, fault) ||
+        !read_prompt_logprobs(r, fault) || !read_repetition(r, fault) ||
         !read_stop(r->body == BODY_MESSAGE ? "stop_sequences" : "stop", r, fault) ||
         !read_stop_tokens(api, r, fault) || !read_choices(api, r, fault) ||
         !read_service(key, r, fault) || !check_speculation(r, fault))
         return false;
-    if (r->body == BODY_EMBEDDING && !read_pooling(api, r, fault))
+    if ((r->body & BODY_VECTORS) != 0 && !read_pooling(api, r, fault))
         return false;
-    r->submit.prompt_logprobs = r->echo && r->logprobs;
     bool good = read_constraint(r, fault) && read_prompt(api, r, fault) &&
                 check_answers(r, fault) && read_said_back(r, fault);
     r->constraint.owner = r->submit.tenant;
@@ -348,17 +445,25 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
 
 /* ---- Requests ---- */
 
+bool api_sampling(const api *api, avo_sampling *sampling) {
+    avo_sampling openai = AVO_SAMPLING_INIT;
+    openai.temperature = 1.0f;
+    return model_sampling(api->model, &openai, sampling);
+}
+
 static void set_defaults(api *api, const server_key *key, api_request *r) {
     r->submit = (avo_request)AVO_REQUEST_INIT;
     r->sampling = (avo_sampling)AVO_SAMPLING_INIT;
     r->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
-    avo_model_sampling(api->model, &r->sampling);
+    (void)api_sampling(api, &r->sampling);
     r->sampling.seed = api_random(api) & 0xFFFFFFFFu;
     r->submit.max_new_tokens = r->body == BODY_COMPLETION ? 16 : 0;
     r->submit.priority = server_key_priority(key);
     r->submit.named_adapters = r->adapters;
     r->prompt_count = r->n = 1;
+    r->prompt_tops = PROMPT_TOPS_NONE;
     r->parallel_calls = r->normalize = r->add_generation_prompt = true;
+    r->stream = (r->body & (BODY_OLLAMA_CHAT | BODY_OLLAMA_GENERATE | BODY_OLLAMA_NAME)) != 0;
 }
 
 static void too_complex(const api_request *r, api_fault *fault) {

@@ -34,6 +34,8 @@ const char *finish_name(const choice *c) {
         c->result.finish == AVO_FINISH_STOP_TOKEN || c->result.finish == AVO_FINISH_STOP_STRING;
     if (ends_in_calls(c))
         return "tool_calls";
+    if (c->result.finish == AVO_FINISH_REPETITION)
+        return "repetition";
     return stopped ? "stop" : "length";
 }
 
@@ -174,6 +176,59 @@ avo_status write_logprob_entry(const answer *a, const avo_token_event *token, bu
     json_end(&w);
     buffer_free(&piece);
     return json_writer_status(&w);
+}
+
+/* ---- Log-probabilities of prompts ---- */
+
+/* The text of a token is its bytes where they are one; the rank is known of the highest alone. */
+static void write_prompt_token(json_writer *w, const answer *a, int32_t token, float logprob,
+                               uint32_t rank, buffer *piece) {
+    char id[16];
+    snprintf(id, sizeof(id), "%d", token);
+    json_member_object_begin(w, id);
+    json_key(w, "logprob");
+    write_logprob(w, logprob);
+    json_key(w, "rank");
+    if (rank > 0)
+        json_u64(w, rank);
+    else
+        json_null(w);
+    json_writer_note(w, api_piece(a->api->model, token, piece));
+    json_member_text(w, "decoded_token", buffer_text(piece));
+    json_end(w);
+}
+
+avo_status write_prompt_entry(choice *c, const avo_token_event *token) {
+    const answer *a = c->answer;
+    buffer *out = &c->prompt_entries;
+    AVO_TRY(entries_begin(out));
+    if (isnan(token->logprob)) /* the first */
+        return buffer_append_text(out, "null");
+    buffer piece;
+    buffer_init(&piece, NULL, API_TEXT_BYTES_MAX);
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    uint32_t own = 0;
+    for (uint32_t i = 0; i < token->top_count; i++)
+        if (token->top[i].token == token->token)
+            own = i + 1;
+    write_prompt_token(&w, a, token->token, token->logprob, own, &piece);
+    for (uint32_t i = 0; i < token->top_count && i < a->request->prompt_tops; i++)
+        if (i + 1 != own)
+            write_prompt_token(&w, a, token->top[i].token, token->top[i].logprob, i + 1, &piece);
+    json_end(&w);
+    buffer_free(&piece);
+    return json_writer_status(&w);
+}
+
+void write_prompt_logprobs(json_writer *w, const choice *c) {
+    const answer *a = c->answer;
+    if (a->request->prompt_tops == PROMPT_TOPS_NONE)
+        return;
+    const choice *first = &a->choices[c->index - c->index % a->request->best_of];
+    json_member_array_begin(w, "prompt_logprobs");
+    json_raw_items(w, buffer_text(&first->prompt_entries));
+    json_end(w);
 }
 
 /* ---- Events of streams ---- */

@@ -1,4 +1,6 @@
-/* Errors as clients know them: OpenAI's shape, and Anthropic's below /v1/messages. */
+/* Errors as clients know them: OpenAI's shape, Anthropic's below /v1/messages, ollama's below
+ * /api/.
+ */
 #include "server/transport/exchange.h"
 
 #include "base/json_writer.h"
@@ -45,6 +47,8 @@ avo_status exchange_write_error(buffer *out, const exchange_request *asked, unsi
         json_member_string(&w, "message", text);
         json_end(&w);
         json_member_string(&w, "request_id", asked->id);
+    } else if (text_starts(text_from(asked->path), TEXT_LITERAL("/api/"))) {
+        json_member_string(&w, "error", text);
     } else {
         json_member_object_begin(&w, "error");
         json_member_string(&w, "message", text);
