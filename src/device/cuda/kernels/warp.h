@@ -21,7 +21,7 @@
 #define CUDA_WARPS(at, ...)                                                                        \
     do {                                                                                           \
         __VA_ARGS__;                                                                               \
-        __syncthreads();                                                                           \
+        place_meet(at);                                                                            \
     } while (0)
 #else
 #define OWN_LANES WARP
