@@ -19,7 +19,7 @@ extern const device_driver device_cuda;
 
 /* Ways to compute a step, all with the same bits. */
 typedef struct cuda_tuning {
-    uint32_t rung;   /* of docs/cuda.md: 1, 2 or 3 */
+    uint32_t rung;   /* of docs/cuda.md: 1 or 2 */
     uint32_t graph;  /* steps of few rows are recorded once */
     uint32_t early;  /* kernels begin before the one in front has ended */
     uint32_t ahead;  /* KiB of weights that a block then fetches */
@@ -115,7 +115,6 @@ typedef struct cuda_scratch {
     uint8_t *low_rank_form;
     float *part;       /* of attention of few rows: [FEW_ROWS][heads][splits][16 + head size] */
     uint32_t *arrived; /* [rows][heads] */
-    uint32_t *met;     /* blocks of a walk, one number */
     float *logits;     /* [head_rows][vocabulary] */
     head_sum *sums;
     float *chunk_logit;
@@ -132,7 +131,6 @@ typedef struct cuda_scratch {
 typedef struct cuda_input {
     size_t hidden, cosine, sine, position, row_pages, tile, pages, logit_row,
         target;    /* tile: [rows][2], first row and rows */
-    size_t walk;   /* [CUDA_GRAPHS][walk_phases_max] phases */
     size_t tables; /* of adapters: rewound when it is full */
     size_t bytes;
 } cuda_input;
@@ -179,9 +177,6 @@ bool cuda_scratch_lay(const stream_shape *shape, bool fast, uint8_t *memory, cud
                       cuda_input *input, size_t *bytes);
 AVO_MUST_USE avo_status cuda_start(device_stream *stream, device_work work, const device_step *step,
                                    avo_error *error);
-
-/* Phases of a step of few rows, at most. */
-size_t walk_phases_max(const model_view *model);
 
 extern const stream_operations cuda_stream_operations;
 

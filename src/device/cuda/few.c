@@ -172,14 +172,6 @@ bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *pr
         call.input.norm.kind = CALL_NORM_NONE;
         call.input.direct = true;
     }
-    if (!floats && step->walk.on) {
-        bool q4r = type == QUANT_Q4R;
-        bool fits = walk_fits(step, &call, panels, q4r);
-        if (fits && ready)
-            make_ready(step, &given);
-        if (fits && walk_product(step, &call, panels, q4r))
-            return true;
-    }
     launch.shared = floats ? set_ring(&call, panels, tuning->lines, limits->shared)
                            : set_rounds(&call, panels, type == QUANT_Q4R, limits->shared);
     if (launch.shared > limits->shared)

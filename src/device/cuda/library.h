@@ -32,8 +32,7 @@ typedef struct cu_graph_exec_s *cu_graph_exec;
 
 /* How a kernel is launched. `early`: it may begin before the one in front has ended, and waits for
  * it itself. */
-#define CU_ATTRIBUTE_TOGETHER 2 /* all blocks at once, or none */
-#define CU_ATTRIBUTE_EARLY    6
+#define CU_ATTRIBUTE_EARLY 6
 typedef struct cu_launch_attribute {
     int id;
     char pad[4];

@@ -14,9 +14,8 @@ typedef struct cuda_port cuda_port;
 typedef enum cuda_queue { CUDA_QUEUE_STEPS, CUDA_QUEUE_COPIES, CUDA_QUEUES } cuda_queue;
 
 typedef enum cuda_beginning {
-    CUDA_BEHIND,  /* when the kernel in front has ended */
-    CUDA_EARLY,   /* before it has, where the card can */
-    CUDA_TOGETHER /* behind it, all blocks at once */
+    CUDA_BEHIND, /* when the kernel in front has ended */
+    CUDA_EARLY   /* before it has, where the card can */
 } cuda_beginning;
 
 typedef struct cuda_launch {

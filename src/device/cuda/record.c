@@ -33,15 +33,13 @@ static cuda_recording *find_recording(cuda_stream *stream, const cuda_recording 
 static cuda_recording *record(cuda_step *step, const cuda_recording *wanted) {
     cuda_stream *stream = step->stream;
     const cuda_port_operations *port = step->port->operations;
-    uint32_t number = stream->next_recording++ % CUDA_GRAPHS;
-    cuda_recording *own = &stream->recording[number];
+    cuda_recording *own = &stream->recording[stream->next_recording++ % CUDA_GRAPHS];
     if (own->graph != NULL)
         port->graph_close(step->port, own->graph);
     own->graph = NULL;
     step->result = port->record_begin(step->port);
     if (step->result != 0)
         return own;
-    walk_begin(step, number);
     step_compute(step, wanted->work);
     cuda_graph *graph = NULL;
     cu_result result = port->record_end(step->port, &graph);
@@ -51,7 +49,6 @@ static cuda_recording *record(cuda_step *step, const cuda_recording *wanted) {
         port->graph_close(step->port, graph);
     *own = *wanted;
     own->graph = step->result == 0 ? graph : NULL;
-    walk_send(step);
     return own;
 }
 

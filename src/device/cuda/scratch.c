@@ -45,7 +45,6 @@ static void lay_input(const stream_shape *shape, cuda_input *input, layout *own)
     input->logit_row = lay_offset(own, size_max(rows, shape->head_rows), sizeof(uint32_t));
     input->target = lay_offset(own, size_max(rows, shape->head_rows), sizeof(int32_t));
     input->tile = lay_offset(own, rows, 2 * sizeof(uint32_t));
-    input->walk = lay_offset(own, CUDA_GRAPHS * walk_phases_max(shape->model), sizeof(walk_phase));
     input->pages = lay_offset(own, rows * pages, sizeof(uint32_t));
     input->tables = lay_offset(own, table_bytes(shape), 1);
     input->bytes = own->bytes;
@@ -101,7 +100,6 @@ static void lay_rows(const stream_shape *shape, cuda_scratch *scratch, layout *o
     scratch->projected = lay(own, rows, wide * number);
     scratch->part = lay(own, decode_rows(rows) * decode_splits(shape), decode_row_bytes(model));
     scratch->arrived = lay(own, rows, decode_heads(model) * sizeof(uint32_t));
-    scratch->met = lay(own, 1, sizeof(uint32_t));
     scratch->query_form = lay(own, rows, query_form);
     scratch->ready = lay(own, 20, longest_input(model) + 512); /* bytes of FEW_ROWS, two planes */
     for (int form = 0; form < PRODUCT_FORMS; form++)

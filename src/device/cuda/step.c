@@ -34,9 +34,6 @@ _Static_assert(CALL_PAGE == KV_PAGE_TOKENS && CALL_SPLIT == ATTEND_SPLIT &&
 
 void step_launch(cuda_step *step, const cuda_launch *given, const void *call) {
     cuda_launch own = *given, *launch = &own;
-    if (walk_launch(step, given, call))
-        return;
-    walk_flush(step);
     own.begin = step->follows && step->tuning->early > 0 ? CUDA_EARLY : CUDA_BEHIND;
     step->follows = true;
     if (step->result == 0 && launch->x > 0 && launch->y > 0 && launch->z > 0)
@@ -482,7 +479,6 @@ static void tap(cuda_step *step, uint32_t layer) {
     for (uint32_t i = 0; i < shape->taps; i++) {
         if (shape->tap[i] != layer || step->result != 0)
             continue;
-        walk_flush(step);
         step->follows = false;
         step->result = step->port->operations->copy_across(
             step->port, CUDA_QUEUE_STEPS,
@@ -596,7 +592,6 @@ void step_compute(cuda_step *step, device_work work) {
     if (work == DEVICE_FORWARD)
         tap(step, step->model->layers);
     head(step);
-    walk_flush(step);
 }
 
 /* ---- Starting ---- */

@@ -5,15 +5,6 @@
 #include "device/cuda/cuda.h"
 #include "device/runs.h"
 
-/* Phases of a step that is recorded as few kernels (kernels/walk.h). */
-typedef struct cuda_walk {
-    bool on;
-    size_t offset;         /* of the recording's phases, in the stream's input */
-    uint32_t first, count; /* phases that are not launched yet, and all of them */
-    uint32_t rest;         /* bytes that the largest of those needs */
-    cuda_kernel kernel;    /* CUDA_KERNELS: it has no products yet */
-} cuda_walk;
-
 typedef struct cuda_step {
     cuda_stream *stream;
     cuda_port *port;
@@ -22,14 +13,13 @@ typedef struct cuda_step {
     const device_kv *kv;
     cuda_scratch *scratch;
     const cuda_tuning *tuning;
-    uint32_t splits; /* of attention: at most, of any row */
-    uint32_t pages;  /* of a split */
-    uint32_t tiles;  /* of attention of many rows */
-    bool alone;      /* no two rows are of one session */
-    bool fast;       /* matrices of 16-bit floats lie in slabs, for tensor cores */
-    bool fast_tiles; /* tiles are those of the fast arithmetic's attention */
-    bool half;       /* attention has made the output's input */
-    cuda_walk walk;
+    uint32_t splits;  /* of attention: at most, of any row */
+    uint32_t pages;   /* of a split */
+    uint32_t tiles;   /* of attention of many rows */
+    bool alone;       /* no two rows are of one session */
+    bool fast;        /* matrices of 16-bit floats lie in slabs, for tensor cores */
+    bool fast_tiles;  /* tiles are those of the fast arithmetic's attention */
+    bool half;        /* attention has made the output's input */
     bool follows;     /* the last thing in the queue is a kernel of this step */
     cu_result result; /* of the first call that failed: all behind it are left out */
 } cuda_step;
@@ -110,20 +100,6 @@ void step_prepare(cuda_step *step, const prepare_call *call, uint32_t rows);
  * activation(gate) · up in the place of up. */
 bool few_products(cuda_step *step, const cuda_site *site, const cuda_product *products,
                   size_t count, const activation_kind *pair);
-
-/* ---- Few rows in one kernel ---- */
-
-/* From here on launches that can be are phases, noted for recording number `recording`. */
-void walk_begin(cuda_step *step, uint32_t recording);
-/* False: it is not one; then walk_flush before what follows. */
-bool walk_launch(cuda_step *step, const cuda_launch *launch, const void *call);
-/* Whether a product of so many panels a block can be a phase. */
-bool walk_fits(const cuda_step *step, const few_call *call, uint32_t panels, bool q4r);
-bool walk_product(cuda_step *step, few_call *call, uint32_t panels, bool q4r);
-/* What was noted is launched. */
-void walk_flush(cuda_step *step);
-/* All phases to the card. */
-void walk_send(cuda_step *step);
 
 /* ---- Many rows ---- */
 

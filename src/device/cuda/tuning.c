@@ -24,7 +24,7 @@ bool cuda_tuning_read(const char *text, size_t length, cuda_tuning *tuning) {
     struct {
         const char *name;
         uint32_t *number, most;
-    } numbers[] = {{"rung=", &tuning->rung, 3},           {"graph=", &tuning->graph, 1},
+    } numbers[] = {{"rung=", &tuning->rung, 2},           {"graph=", &tuning->graph, 1},
                    {"early=", &tuning->early, 1},         {"ahead=", &tuning->ahead, 4096},
                    {"pair=", &tuning->pair, 1},           {"whole=", &tuning->whole, 4096},
                    {"depth=", &tuning->depth, FEW_DEPTH}, {"ready=", &tuning->ready, 65535},

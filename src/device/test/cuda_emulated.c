@@ -17,7 +17,6 @@
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/tile_units.h"
-#include "device/cuda/kernels/walk.h"
 #include "device/cuda/kernels/wide.h"
 #include "device/cuda/kernels/wide_rows.h"
 #include "device/test/wall.h"
@@ -219,12 +218,6 @@ static void begin_copies(place_copies *copies) {
     memset(copies->groups, 0, sizeof(copies->groups));
 }
 
-/* Blocks that meet in between are computed up to there, one after the other. */
-static uint32_t passes_of(cuda_kernel kernel, const void *argument) {
-    bool walks = kernel == CUDA_KERNEL_walk_q4r || kernel == CUDA_KERNEL_walk_q8b;
-    return walks ? ((const walk_call *)argument)->phases : 1;
-}
-
 static cu_result launch(cuda_port *port, const cuda_launch *given, const void *argument) {
     emulated_port *own = of(port);
     cu_result result = call(port);
@@ -235,7 +228,7 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
         memcpy(&one.call, argument, call_bytes(given->kernel));
         return note(own, &one);
     }
-    assert(given->threads <= WALK_THREADS + 32 && given->shared <= SHARED_BYTES && given->y < 65536);
+    assert(given->threads <= 512 && given->shared <= SHARED_BYTES && given->y < 65536);
     float_mode mode; /* a card has one of its own */
     float_mode_enter(&mode);
     wall_open(&own->wall);
@@ -244,14 +237,12 @@ static cu_result launch(cuda_port *port, const cuda_launch *given, const void *a
                        .shared = own->shared,
                        .copies = own->copies};
     memset(own->shared, 0xff, given->shared); /* NaN */
-    for (at.pass = 0; at.pass < passes_of(given->kernel, argument); at.pass++)
-        for (at.z = 0; at.z < given->z; at.z++)
-            for (at.y = 0; at.y < given->y; at.y++)
-                for (at.x = 0; at.x < given->x; at.x++) {
-                    begin_copies(own->copies);
-                    at.threads = given->threads;
-                    compute_block(given->kernel, argument, &at);
-                }
+    for (at.z = 0; at.z < given->z; at.z++)
+        for (at.y = 0; at.y < given->y; at.y++)
+            for (at.x = 0; at.x < given->x; at.x++) {
+                begin_copies(own->copies);
+                compute_block(given->kernel, argument, &at);
+            }
     wall_close(&own->wall);
     float_mode_leave(&mode);
     return 0;

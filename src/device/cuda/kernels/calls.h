@@ -49,8 +49,6 @@
     X(fast_tile64, fast_call, FAST_TILE_THREADS, 1, true)                                          \
     X(fast_tile128, fast_call, FAST_TILE_THREADS, 1, true)                                         \
     X(fast_tile256, fast_call, FAST_TILE_THREADS, 1, true)                                         \
-    X(walk_q4r, walk_call, WALK_THREADS + 32, 1, false)                                            \
-    X(walk_q8b, walk_call, WALK_THREADS + 32, 1, false)                                            \
     X(read, read_call, 512, 1, false)
 
 typedef enum cuda_kernel {
@@ -406,29 +404,6 @@ typedef struct offset_call {
     uint64_t stride;
     uint32_t count;
 } offset_call;
-
-/* ---- A step of few rows in one kernel (walk.h) ---- */
-
-/* What blocks compute between two meetings: a kernel of blocks (x, y, z). */
-typedef enum walk_kind { WALK_PRODUCTS, WALK_READY, WALK_DECODE } walk_kind;
-typedef struct walk_phase {
-    uint32_t kind, x, y, z;
-    union {
-        few_call few;
-        ready_call ready;
-        decode_call decode;
-    } call;
-} __attribute__((aligned(16))) walk_phase;
-
-#define WALK_THREADS 512 /* and a warp that copies weights */
-#define WALK_PIECES  4   /* of a stage of the ring */
-#define WALK_LEAST   8   /* stages of a ring */
-typedef struct walk_call {
-    const walk_phase *phase; /* [phases] of the card */
-    uint32_t phases;
-    uint32_t stages; /* of the ring */
-    uint32_t *met;   /* how often blocks have met: any number at first */
-} walk_call;
 
 /* ---- Measuring ---- */
 

@@ -15,7 +15,6 @@
 #include "device/cuda/kernels/rows.h"
 #include "device/cuda/kernels/tile.h"
 #include "device/cuda/kernels/tile_units.h"
-#include "device/cuda/kernels/walk.h"
 #include "device/cuda/kernels/wide.h"
 #include "device/cuda/kernels/wide_rows.h"
 
@@ -24,7 +23,7 @@
         avo_##name(const __grid_constant__ call_type call) {                                       \
         extern __shared__ float shared[];                                                          \
         kernel_place at = {blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, blockDim.x, gridDim.x, \
-                           shared,     NULL, 0, 0};                                       \
+                           shared,     NULL};                                             \
         if (!waits)                                                                                \
             place_wait();                                                                          \
         kernel_##name(&call, &at);                                                                 \

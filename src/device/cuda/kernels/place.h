@@ -15,21 +15,13 @@ typedef struct kernel_place {
     uint32_t blocks; /* along x */
     float *shared;
     struct place_copies *copies; /* NULL on a card, which keeps them itself */
-    uint32_t barrier; /* 0: all threads of the block meet; else a number, and `threads` do */
-    uint32_t pass;    /* on the processor: all blocks compute it before one begins the next */
 } kernel_place;
 
 #ifdef __CUDACC__
-static __device__ __forceinline__ void place_meet(const kernel_place *at) {
-    if (at->barrier == 0)
-        __syncthreads();
-    else
-        asm volatile("bar.sync %0, %1;" ::"r"(at->barrier), "r"(at->threads) : "memory");
-}
 #define CUDA_EACH(at, ...)                                                                         \
     do {                                                                                           \
         __VA_ARGS__;                                                                               \
-        place_meet(at);                                                                            \
+        __syncthreads();                                                                           \
     } while (0)
 #else
 #define CUDA_EACH(at, ...)                                                                         \

@@ -21,7 +21,7 @@
 #define CUDA_WARPS(at, ...)                                                                        \
     do {                                                                                           \
         __VA_ARGS__;                                                                               \
-        place_meet(at);                                                                            \
+        __syncthreads();                                                                           \
     } while (0)
 #else
 #define OWN_LANES WARP
