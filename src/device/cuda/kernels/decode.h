@@ -412,7 +412,7 @@ EXACT_INLINE void decode_write(const kernel_place *at, const decode_desk *desk, 
     }
 }
 
-EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
+EXACT_INLINE void decode_block(const decode_call *call, kernel_place *at) {
     decode_desk desk = decode_open(call, at);
     uint32_t size = call->attend.kv.head_size;
     bool scaled = kv_scaled(call->attend.kv.type), turned = false;
@@ -441,6 +441,21 @@ EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
             break;
     }
     CUDA_EACH(at, decode_write(at, &desk, size, turned, out));
+}
+
+/* F16 pages and heads without norms, which most models have, are compiled by themselves: a block
+ * computes little, and every instruction that it has to fetch or leave out takes time. */
+EXACT_INLINE void kernel_decode(const decode_call *call, kernel_place *at) {
+    const position_call *position = &call->position;
+    if (call->attend.kv.type != CALL_KV_F16 || position->query_norm.kind != CALL_NORM_NONE ||
+        position->key_norm.kind != CALL_NORM_NONE) {
+        decode_block(call, at);
+        return;
+    }
+    decode_call own = *call;
+    own.attend.kv.type = own.position.kv.type = CALL_KV_F16;
+    own.position.query_norm.kind = own.position.key_norm.kind = CALL_NORM_NONE;
+    decode_block(&own, at);
 }
 
 #endif

@@ -522,18 +522,34 @@ EXACT_INLINE float few_biased(const few_matrix *one, uint32_t output, float f) {
     return one->bias == NULL ? f : f + one->bias[output];
 }
 
-EXACT_INLINE void few_store(const few_call *call, uint32_t panel, uint32_t row, uint32_t lane,
-                            float f, float gate) {
+/* Where an output goes, and what is there, if it is added to that: asked for before the sums. */
+typedef struct few_place {
+    const few_matrix *one;
+    float *out, before;
+    uint32_t output;
+    bool there;
+} few_place;
+
+EXACT_INLINE few_place few_place_of(const few_call *call, uint32_t panel, uint32_t row,
+                                    uint32_t lane) {
+    few_place place;
     uint32_t inside;
-    const few_matrix *one = few_matrix_of(call, panel, &inside);
-    uint32_t output = inside * 16 + lane;
-    if (output >= one->outputs)
+    place.one = few_matrix_of(call, panel, &inside);
+    place.output = inside * 16 + lane;
+    place.there = place.output < place.one->outputs;
+    place.out = place.one->out + (uint64_t)row * place.one->out_stride + place.output;
+    place.before = place.there && place.one->add ? load_fresh(place.out) : 0.0f;
+    return place;
+}
+
+EXACT_INLINE void few_store(const few_call *call, const few_place *place, float f, float gate) {
+    const few_matrix *one = place->one;
+    if (!place->there)
         return;
-    float *out = one->out + (uint64_t)row * one->out_stride + output;
-    float y = few_biased(one, output, f);
+    float y = few_biased(one, place->output, f);
     if (call->paired)
-        y = input_activation(call->activation, few_biased(&call->one[1], output, gate)) * y;
-    *out = one->add ? fmaf(y, one->add_scale, load_fresh(out)) : y;
+        y = input_activation(call->activation, few_biased(&call->one[1], place->output, gate)) * y;
+    *place->out = one->add ? fmaf(y, one->add_scale, place->before) : y;
 }
 
 EXACT_INLINE float few_sum(const few_part *part, uint32_t round, uint32_t row, uint32_t panel,
@@ -568,10 +584,11 @@ EXACT_INLINE void few_outputs(const few_part *part, const kernel_place *at, uint
     for (uint32_t j = at->thread; j < outputs * call->input.rows; j += at->threads) {
         uint32_t row = call->input.rows == 1 ? 0 : j / outputs;
         uint32_t panel = (j - row * outputs) / 16 * each, lane = j % 16;
+        few_place place = few_place_of(call, first + panel, row, lane);
         float f = few_sum(part, round, row, panel, lane, q4r);
         float gate = call->paired ? few_sum(part, round, row, panel + 1, lane, q4r) : 0.0f;
         if (few_chunk(part, round) + 1 == part->chunks)
-            few_store(call, first + panel, row, lane, f, gate);
+            few_store(call, &place, f, gate);
     }
 }
 

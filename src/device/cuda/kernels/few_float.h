@@ -72,8 +72,9 @@ EXACT_INLINE void ring_outputs(const few_part *part, const kernel_place *at, uin
     uint32_t row = at->thread / outputs, inside = at->thread % outputs;
     if (at->thread >= outputs * call->input.rows || inside % each >= 16)
         return;
-    few_store(call, part->first + round * call->together + inside / 16, row, inside % 16,
-              kept[at->thread], call->paired ? kept[at->thread + 16] : 0.0f);
+    few_place place =
+        few_place_of(call, part->first + round * call->together + inside / 16, row, inside % 16);
+    few_store(call, &place, kept[at->thread], call->paired ? kept[at->thread + 16] : 0.0f);
 }
 
 EXACT_INLINE void kernel_few_float(const few_call *call, kernel_place *at) {

@@ -14,34 +14,53 @@
 
 #define NORM_TOGETHER 16 /* numbers of a lane that are loaded before they are added up */
 
-/* Of 16 threads: Σ x, or Σ (x − mean)², of every sixteenth number. */
-EXACT_INLINE void norm_lane(const float *x, uint32_t width, bool squares, float mean, uint32_t lane,
-                            float *lanes) {
-    float sum = 0.0f;
-    uint32_t i = lane;
-    float next[NORM_TOGETHER];
+typedef struct norm_numbers {
+    float of[NORM_TOGETHER];
+} norm_numbers;
+
+/* Numbers of a lane in group `group` of 16 · NORM_TOGETHER. */
+EXACT_INLINE void norm_load(const float *x, uint32_t lane, uint32_t group, norm_numbers *numbers) {
+    const float *from = x + group * 16 * NORM_TOGETHER + lane;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
     for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-        next[j] = i + 16 * j < width ? x[i + 16 * j] : 0.0f;
-    for (; i + 16 * (NORM_TOGETHER - 1) < width; i += 16 * NORM_TOGETHER) {
-        float own[NORM_TOGETHER];
+        numbers->of[j] = from[16 * j];
+}
+
+EXACT_INLINE float norm_add(const norm_numbers *numbers, bool squares, float mean, float sum) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-        for (uint32_t j = 0; j < NORM_TOGETHER; j++) { /* on their way while these are added */
-            uint32_t ahead = i + 16 * (NORM_TOGETHER + j);
-            own[j] = next[j];
-            next[j] = ahead < width ? x[ahead] : 0.0f;
-        }
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-        for (uint32_t j = 0; j < NORM_TOGETHER; j++)
-            sum = squares ? fmaf(own[j] - mean, own[j] - mean, sum) : sum + own[j];
+    for (uint32_t j = 0; j < NORM_TOGETHER; j++) {
+        float y = numbers->of[j] - mean;
+        sum = squares ? fmaf(y, y, sum) : sum + numbers->of[j];
     }
-    for (; i < width; i += 16)
+    return sum;
+}
+
+/* Of 16 threads: Σ x, or Σ (x − mean)², of every sixteenth number. A group is on its way while the
+ * one in front is added up; two take turns, so that nothing is moved and no number has a condition:
+ * the chain of sums is all that takes time. */
+EXACT_INLINE void norm_lane(const float *x, uint32_t width, bool squares, float mean, uint32_t lane,
+                            float *lanes) {
+    float sum = 0.0f;
+    uint32_t groups = width / (16 * NORM_TOGETHER), last = groups > 0 ? groups - 1 : 0;
+    norm_numbers even, odd;
+    if (groups > 0)
+        norm_load(x, lane, 0, &even);
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (uint32_t group = 0; group < groups; group += 2) {
+        norm_load(x, lane, group + 1 < last ? group + 1 : last, &odd);
+        sum = norm_add(&even, squares, mean, sum);
+        if (group == last)
+            break;
+        norm_load(x, lane, group + 2 < last ? group + 2 : last, &even);
+        sum = norm_add(&odd, squares, mean, sum);
+    }
+    for (uint32_t i = groups * 16 * NORM_TOGETHER + lane; i < width; i += 16)
         sum = squares ? fmaf(x[i] - mean, x[i] - mean, sum) : sum + x[i];
     lanes[lane] = sum;
 }
