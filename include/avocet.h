@@ -435,11 +435,16 @@ typedef struct avo_engine_options {
      * matrices are mostly F16 or BF16, "exact" everywhere else. A saved session can be restored
      * only by an engine that computes the same bits. */
     const char *arithmetic;
+    /* For models larger than the card: how many layers the device computes, the last ones and the
+     * output head; the CPU computes the others, with the same bits ("exact" arithmetic). A number,
+     * or "auto": as many as the device's free memory holds beside KV pages and scratch. NULL: all
+     * layers. `device` must have memory of its own; NULL and "auto" stand for "cuda" here. */
+    const char *gpu_layers;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, NULL                    \
+            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, NULL, NULL              \
     }
 
 /* Does not change the model, which any number of engines can share. */
@@ -489,11 +494,15 @@ typedef struct avo_plan {
     uint64_t host_available_bytes;
     uint64_t draft_bytes;       /* of the host, for speculation; not included in session_bytes */
     const char *arithmetic_why; /* reason for `arithmetic`, a phrase */
+    /* With gpu_layers: the model's first layers, which the CPU computes, and what they take of the
+     * host's memory besides mapped weights. kv_bytes and scratch_bytes are the device's alone. */
+    uint32_t cpu_layers;
+    uint64_t cpu_bytes;
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL, 0, 0, 0, NULL, NULL, false, 0, 0, NULL                                           \
+            NULL, 0, 0, 0, NULL, NULL, false, 0, 0, NULL, 0, 0                                     \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,

@@ -95,6 +95,10 @@ void place_flags_specs(avo_engine_options *options, option_table *table) {
          "exact: the same bits on every device; fast: 16-bit float matrices on tensor cores, with "
          "--device cuda (default: AVO_ARITHMETIC, else fast on cuda for models of such matrices)",
          0, 0},
+        {"gpu-layers", 0, OPTION_TEXT, &options->gpu_layers, "N|auto",
+         "layers on the device, with the output head; the CPU computes the others, with the same "
+         "bits; auto: as many as its memory holds (default: all; --device cuda unless named)",
+         0, 0},
         {0},
     };
     options->log = log_line;

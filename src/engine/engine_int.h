@@ -37,6 +37,9 @@ typedef struct engine_plan {
     uint32_t taps, tap[DEVICE_TAPS_MAX];
     speculation_options speculation; /* kinds 0: off */
     weights_plan weights;
+    /* Where the device divides the model (device.divides): each device's layers. Weights, KV and
+     * scratch below are those of the device itself, the other one's are part of the host's. */
+    engine_part part[DEVICE_PARTS];
     uint64_t converted_bytes;         /* of weights, by the host when the model was opened */
     uint64_t kv_bytes, scratch_bytes; /* of the device */
     uint64_t stream_bytes;            /* of the scratch, for a second stream */

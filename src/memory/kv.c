@@ -62,8 +62,7 @@ avo_status kv_pool_open(device *device, const model_view *model, kv_type type, u
         pool->view.type = type;
         pool->view.layer_offset = pool->layer_offset;
         (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
-        status = device_memory_take(device, pages * pool->view.page_bytes, "the KV pool",
-                                    &pool->view.memory, error);
+        status = device_pages_take(device, model, pages, &pool->view, error);
     }
     if (status != AVO_OK) {
         kv_pool_close(pool);

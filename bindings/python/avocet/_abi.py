@@ -98,7 +98,7 @@ class EngineOptions(Structure):
                 ("speculate", c.c_char_p), ("draft_tokens", c.c_uint32),
                 ("draft_controller", c.c_char_p), ("draft_model", Handle),
                 ("draft_heads", c.POINTER(Handle)), ("draft_heads_count", c.c_size_t),
-                ("arithmetic", c.c_char_p)]
+                ("arithmetic", c.c_char_p), ("gpu_layers", c.c_char_p)]
 
 
 class Plan(Structure):
@@ -113,7 +113,8 @@ class Plan(Structure):
                 ("stream_bytes", c.c_uint64),
                 ("device_kind", c.c_char_p), ("arithmetic", c.c_char_p), ("host_memory", c.c_bool),
                 ("host_available_bytes", c.c_uint64), ("draft_bytes", c.c_uint64),
-                ("arithmetic_why", c.c_char_p)]
+                ("arithmetic_why", c.c_char_p), ("cpu_layers", c.c_uint32),
+                ("cpu_bytes", c.c_uint64)]
 
 
 class TelemetryOptions(Structure):

@@ -136,6 +136,8 @@ def _add_engine(add) -> None:
     add("--isa", dest="device", type=_device, metavar=_OWN_DEVICES,
         help="older name of --device")
     add("--arithmetic", action=_Choice, metavar="exact|fast")
+    add("--gpu-layers", metavar="N|auto",
+        help="layers on the device; the CPU computes the others (default: all)")
     add("--huge-pages", action=_Choice, metavar="auto|on|off")
     add("--numa", action=_Choice, metavar="first-touch|interleave|off")
     add("--pin", action=_Choice, metavar="none|core|node")
@@ -311,8 +313,8 @@ def model_options(flags) -> Dict[str, Any]:
 def engine_options(flags) -> Dict[str, Any]:
     """But for the context and the pool."""
     return dict(threads=flags.threads, kv_type=flags.kv_type, device=flags.device,
-                arithmetic=flags.arithmetic, huge_pages=flags.huge_pages, numa=flags.numa,
-                pin=flags.pin, lock=flags.lock,
+                arithmetic=flags.arithmetic, gpu_layers=flags.gpu_layers,
+                huge_pages=flags.huge_pages, numa=flags.numa, pin=flags.pin, lock=flags.lock,
                 adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx,
                 speculate=flags.speculate, draft_tokens=flags.draft_tokens,
                 draft_controller=flags.draft_controller)

@@ -123,6 +123,8 @@ class Plan:
     stream_bytes: int
     arithmetic: str
     arithmetic_why: str
+    cpu_layers: int
+    cpu_bytes: int
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ class EngineOptions:
     draft_tokens: int = 0
     draft_controller: Optional[str] = None
     arithmetic: Optional[str] = None
+    gpu_layers: Optional[str] = None
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
