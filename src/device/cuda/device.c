@@ -191,7 +191,10 @@ static avo_status open_card(const device_driver *driver, const device_options *o
     cuda_port *port = NULL;
     AVO_TRY(read_parameters(parameters, &index, &tuning, error));
     AVO_TRY(cuda_library_open(&library, error));
-    AVO_TRY(cuda_port_open(options->allocator, &library, cuda_image(), index, &port, error));
+    const void *image[CUDA_UNITS];
+    for (uint32_t i = 0; i < CUDA_UNITS; i++)
+        image[i] = cuda_image(i);
+    AVO_TRY(cuda_port_open(options->allocator, &library, image, index, &port, error));
     return cuda_open_with(driver, options, port, &tuning, out, error);
 }
 
