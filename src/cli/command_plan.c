@@ -146,6 +146,7 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
     json_member_u64(w, "draft_bytes", plan->draft_bytes);
+    json_member_u64(w, "kv_host_bytes", plan->kv_host_bytes);
     json_member_u64(w, "adapter_bytes", facts->adapter_bytes);
     json_member_u64(w, "total_bytes", device_total(facts));
     json_member_u64(w, "available_bytes", plan->available_bytes);
@@ -315,6 +316,8 @@ static void print_table(const plan_facts *facts) {
              plan->streams > 1 ? " for prefill in parallel" : "");
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
+    if (plan->kv_host_bytes > 0)
+        print_row("KV host", plan->kv_host_bytes, "for cached pages that leave the device");
     if (plan->draft_bytes > 0)
         print_row("drafts", plan->draft_bytes,
                   "speculative decoding: lookups, draft model, draft heads");

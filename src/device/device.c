@@ -2,6 +2,7 @@
 #include "device/driver.h"
 
 #include "base/checked.h"
+#include "device/pinned.h"
 
 #include <assert.h>
 #include <string.h>
@@ -56,6 +57,23 @@ avo_status device_zero(device *device, const device_memory *memory, size_t offse
                        avo_error *error) {
     check_range(memory, offset, bytes);
     return device->operations->zero(device, memory, offset, bytes, error);
+}
+
+avo_status device_pinned_take(device *device, size_t bytes, const char *what, device_pinned *out,
+                              avo_error *error) {
+    *out = (device_pinned){.bytes = bytes};
+    if (device->operations->pinned_take != NULL)
+        return device->operations->pinned_take(device, bytes, what, &out->data, error);
+    out->data = allocator_take(device->allocator, bytes);
+    return out->data != NULL ? AVO_OK : status_no_memory(error, what, bytes);
+}
+
+void device_pinned_give(device *device, device_pinned *pinned) {
+    if (device->operations->pinned_give == NULL)
+        allocator_give(device->allocator, pinned->data, pinned->bytes);
+    else if (pinned->data != NULL)
+        device->operations->pinned_give(device, pinned->data);
+    *pinned = (device_pinned){0};
 }
 
 avo_status device_pages_take(device *device, const model_view *model, uint32_t pages, device_kv *kv,

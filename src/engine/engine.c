@@ -46,8 +46,9 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(open_weights(engine, error));
     AVO_TRY(sessions_open(engine, error));
     AVO_TRY(engine_adapters_open(engine, error));
-    AVO_TRY(kv_pool_open(engine->device, &engine->view, engine->plan.kv_type, engine->plan.kv_pages,
-                         &engine->kv, error));
+    AVO_TRY(kv_pool_open_with_host(engine->device, &engine->view, engine->plan.kv_type,
+                                   engine->plan.kv_pages, engine->plan.kv_host_pages, &engine->kv,
+                                   error));
     AVO_TRY(engine_batch_open(engine, 0, &engine->ring_batch, error));
     AVO_TRY(open_speculation(engine, error));
     return engine_telemetry_open(engine, error);

@@ -45,7 +45,9 @@ typedef struct engine_plan {
     uint64_t stream_bytes;            /* of the scratch, for a second stream */
     uint64_t adapter_bytes; /* of the device: adapters stay prepared within it; 0: used in place */
     uint64_t session_bytes; /* of the host … */
-    uint64_t draft_bytes;   /* … and of these, for speculation */
+    uint64_t draft_bytes;   /* … of these, for speculation … */
+    uint64_t kv_host_bytes; /* … and for cached KV pages that left the device */
+    uint32_t kv_host_pages;
     uint64_t available_bytes; /* for what is not there yet; host and device together
                                  where they share memory, else of the device */
     const char *limit;        /* where that number comes from */

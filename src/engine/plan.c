@@ -119,7 +119,9 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, device *dev
                                                       plan->kv_pages, &plan->kv_bytes);
     return known && plan_scratch(model, device, plan) &&
            sessions_bytes(plan, &plan->session_bytes) &&
-           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes) &&
+           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages + plan->kv_host_pages),
+                   &plan->session_bytes) &&
+           u64_add(plan->session_bytes, plan->kv_host_bytes, &plan->session_bytes) &&
            u64_add(plan->session_bytes, batch_bytes(plan), &plan->session_bytes) &&
            u64_add(plan->session_bytes, plan->draft_bytes, &plan->session_bytes);
 }
@@ -451,6 +453,31 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
     return plan_kv_type(options->kv_type, plan, error);
 }
 
+/* Whole pages of the host's memory. */
+static avo_status plan_kv_host(const avo_model *model, const avo_engine_options *options,
+                               engine_plan *plan, avo_error *error) {
+    size_t page;
+    uint64_t pages;
+    if (options->kv_host_bytes == 0)
+        return AVO_OK;
+    if (plan->device.host)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "device %s has its KV pages in the host's memory; kv_host_bytes is for "
+                           "devices with memory of their own, such as cuda",
+                           plan->device.name);
+    if (!kv_page_bytes(&model->view, plan->kv_type, &page) || page == 0)
+        return status_fail(error, AVO_ERROR_LIMIT, "KV pages are too large");
+    pages = options->kv_host_bytes / page;
+    if (pages == 0 || pages > PAGES_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "kv_host_bytes is %llu: must be at least one KV page, %zu bytes, and at "
+                           "most %u of them",
+                           (unsigned long long)options->kv_host_bytes, page, PAGES_MAX);
+    plan->kv_host_pages = (uint32_t)pages;
+    plan->kv_host_bytes = pages * page;
+    return AVO_OK;
+}
+
 static avo_status plan_taps(const avo_model *model, const avo_engine_options *options,
                             engine_plan *plan, avo_error *error) {
     if (options->tap_count > DEVICE_TAPS_MAX)
@@ -501,6 +528,7 @@ static avo_status plan_all(const avo_model *model, const avo_engine_options *opt
     plan->telemetry = options->telemetry;
     plan->converted_bytes = model->repack_bytes;
     AVO_TRY(plan_device(model, options, device, plan, error));
+    AVO_TRY(plan_kv_host(model, options, plan, error));
     plan_limits(options, *device, plan);
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
      */
@@ -572,7 +600,8 @@ avo_status engine_plan_describe(const avo_model *model, const avo_engine_options
                      .numa_nodes = plan.device.cpu.numa_nodes,
                      .lock = plan.device.cpu.lock,
                      .device_from = plan.device_from,
-                     .session_bytes = plan.session_bytes - plan.draft_bytes,
+                     .session_bytes = plan.session_bytes - plan.draft_bytes - plan.kv_host_bytes,
+                     .kv_host_bytes = plan.kv_host_bytes,
                      .draft_bytes = plan.draft_bytes,
                      .streams = plan.streams,
                      .stream_bytes = plan.stream_bytes,

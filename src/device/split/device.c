@@ -3,11 +3,14 @@
 
 #include "base/checked.h"
 #include "device/matrices.h"
+#include "device/pinned.h"
 #include "device/upload.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PINNED_HEAD 64 /* bytes in front of pinned memory: what is to be given back */
 
 /* ---- Memory ---- */
 
@@ -190,6 +193,24 @@ static avo_status zero(device *device, const device_memory *memory, size_t offse
     return AVO_OK;
 }
 
+static avo_status pinned_take(device *device, size_t bytes, const char *what, uint8_t **data,
+                              avo_error *error) {
+    device_pinned pinned;
+    avo_status status = device_pinned_take(split_of(device)->inner[SECOND], bytes + PINNED_HEAD,
+                                           what, &pinned, error);
+    if (status != AVO_OK)
+        return status;
+    memcpy(pinned.data, &pinned, sizeof(pinned));
+    *data = pinned.data + PINNED_HEAD;
+    return AVO_OK;
+}
+
+static void pinned_give(device *device, uint8_t *data) {
+    device_pinned pinned;
+    memcpy(&pinned, data - PINNED_HEAD, sizeof(pinned));
+    device_pinned_give(split_of(device)->inner[SECOND], &pinned);
+}
+
 /* ---- Weights ---- */
 
 /* Of a model that was not divided. */
@@ -321,6 +342,8 @@ static const device_operations operations = {
     .copy_out = copy_out,
     .copy_across = copy_across,
     .zero = zero,
+    .pinned_take = pinned_take,
+    .pinned_give = pinned_give,
     .pages_take = pages_take,
     .divide = split_divide,
     .weights_plan = weights_plan_of,
