@@ -436,11 +436,20 @@ typedef struct avo_engine_options {
      * matrices are mostly F16 or BF16, "exact" everywhere else. A saved session can be restored
      * only by an engine that computes the same bits. */
     const char *arithmetic;
+    /* For models larger than the card: how many layers the device computes, the last ones and the
+     * output head; the CPU computes the others, with the same bits ("exact" arithmetic). A number,
+     * or "auto": as many as the device's free memory holds beside KV pages and scratch. NULL: all
+     * layers. `device` must have memory of its own; NULL and "auto" stand for "cuda" here. */
+    const char *gpu_layers;
+    /* For devices with memory of their own: bytes of the host's memory for cached prefixes whose
+     * KV pages the device needs for something else. They are copied there and, when a prompt begins
+     * with them, back, instead of being computed again. 0: none. */
+    uint64_t kv_host_bytes;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, NULL                    \
+            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, NULL, NULL, 0           \
     }
 
 /* Does not change the model, which any number of engines can share. */
@@ -490,11 +499,16 @@ typedef struct avo_plan {
     uint64_t host_available_bytes;
     uint64_t draft_bytes;       /* of the host, for speculation; not included in session_bytes */
     const char *arithmetic_why; /* reason for `arithmetic`, a phrase */
+    /* With gpu_layers: the model's first layers, which the CPU computes, and what they take of the
+     * host's memory besides mapped weights. kv_bytes and scratch_bytes are the device's alone. */
+    uint32_t cpu_layers;
+    uint64_t cpu_bytes;
+    uint64_t kv_host_bytes; /* of the host, for cached KV pages; not included in session_bytes */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL, 0, 0, 0, NULL, NULL, false, 0, 0, NULL                                           \
+            NULL, 0, 0, 0, NULL, NULL, false, 0, 0, NULL, 0, 0, 0                                  \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
@@ -564,9 +578,13 @@ typedef struct avo_kv_info {
     uint32_t pages_free, pages_cached,
         pages_used; /* cached: kept for prefixes, reused when pages are needed */
     uint64_t prefix_queried_tokens, prefix_hit_tokens;
+    /* With kv_host_bytes: pages that fit the host's memory, cached pages that are there, and how
+     * many were copied there and back since the engine was opened. */
+    uint32_t pages_host, pages_host_cached;
+    uint64_t pages_moved_out, pages_moved_in;
 } avo_kv_info;
 #define AVO_KV_INFO_INIT                                                                           \
-    { sizeof(avo_kv_info), 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(avo_kv_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 AVO_API void avo_engine_kv(const avo_engine *engine, avo_kv_info *info);
 
 AVO_API AVO_MUST_USE avo_status avo_batch_open(avo_engine *engine, avo_batch **batch,

@@ -47,6 +47,7 @@ typedef enum option_kind {
     OPTION_U32,           /* uint32_t in [minimum, maximum]; with value "N|auto" auto is 0; if
                              minimum is below 0, negative numbers become 0 */
     OPTION_U64,      /* uint64_t; below 0 the two's complement, but −1 is 0, as in requests */
+    OPTION_SIZE,     /* uint64_t, in bytes: "500M", "4G" */
     OPTION_NUMBER,   /* double in [minimum, maximum] */
     OPTION_TEXT_LIST /* option_list: may be repeated */
 } option_kind;
@@ -110,6 +111,8 @@ bool options_json_only(const cli_command *command, int argc, char **argv, bool *
                        int *exit_status);
 
 /* What is wrong with `text` as a whole number in [minimum, maximum], or NULL when it is one. */
+/* "4G", "500M", bytes without a letter; NULL, or what is wrong. */
+const char *cli_parse_size(const char *text, uint64_t *bytes);
 const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *value);
 const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum, uint64_t *value);
 /* The same for a decimal number; "nan" is none, "inf" and "-inf" are. */

@@ -112,6 +112,26 @@ static void write_ranks(json_writer *w, const weights_plan *weights) {
     json_end(w);
 }
 
+/* What each device takes of a model that is divided. */
+static void write_parts(json_writer *w, const engine_plan_details *details) {
+    if (!details->divides)
+        return;
+    json_member_array_begin(w, "parts");
+    for (uint32_t i = 0; i < DEVICE_PARTS; i++) {
+        const engine_part *part = &details->part[i];
+        json_object_begin(w);
+        json_member_string(w, "device", part->device);
+        json_member_u64(w, "first_layer", part->first_layer);
+        json_member_u64(w, "layers", part->layers);
+        json_member_u64(w, "mapped_bytes", part->mapped_bytes);
+        json_member_u64(w, "copied_bytes", part->copied_bytes);
+        json_member_u64(w, "kv_bytes", part->kv_bytes);
+        json_member_u64(w, "scratch_bytes", part->scratch_bytes);
+        json_end(w);
+    }
+    json_end(w);
+}
+
 static int print_json(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     cli_json json;
@@ -121,10 +141,12 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "repack_bytes", plan->repack_bytes);
     json_member_u64(w, "panel_cache_bytes", facts->details.weights.kept_bytes);
     write_ranks(w, &facts->details.weights);
+    write_parts(w, &facts->details);
     json_member_u64(w, "kv_bytes", plan->kv_bytes);
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
     json_member_u64(w, "draft_bytes", plan->draft_bytes);
+    json_member_u64(w, "kv_host_bytes", plan->kv_host_bytes);
     json_member_u64(w, "adapter_bytes", facts->adapter_bytes);
     json_member_u64(w, "total_bytes", device_total(facts));
     json_member_u64(w, "available_bytes", plan->available_bytes);
@@ -257,6 +279,23 @@ static void print_totals(const plan_facts *facts) {
     print_row("available", plan->host_available_bytes, note);
 }
 
+/* "layers 0 to 19 on avx2: 812 MiB of weights mapped, …" */
+static void print_parts(const engine_plan_details *details) {
+    for (uint32_t i = 0; details->divides && i < DEVICE_PARTS; i++) {
+        const engine_part *part = &details->part[i];
+        char layers[64] = "no layers", mapped[16], copied[16], kv[16], scratch[16], note[192];
+        uint64_t bytes = part->copied_bytes + part->kv_bytes + part->scratch_bytes;
+        if (part->layers > 0)
+            snprintf(layers, sizeof(layers), "layers %u to %u", part->first_layer,
+                     part->first_layer + part->layers - 1);
+        snprintf(note, sizeof(note), "%s%s; weights %s (mapped %s), KV %s, scratch %s", layers,
+                 i == 0 ? "" : " and the output head", cli_bytes_text(part->copied_bytes, copied),
+                 cli_bytes_text(part->mapped_bytes, mapped), cli_bytes_text(part->kv_bytes, kv),
+                 cli_bytes_text(part->scratch_bytes, scratch));
+        print_row(part->device, bytes, note);
+    }
+}
+
 static void print_table(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     char note[96];
@@ -277,6 +316,8 @@ static void print_table(const plan_facts *facts) {
              plan->streams > 1 ? " for prefill in parallel" : "");
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
+    if (plan->kv_host_bytes > 0)
+        print_row("KV host", plan->kv_host_bytes, "for cached pages that leave the device");
     if (plan->draft_bytes > 0)
         print_row("drafts", plan->draft_bytes,
                   "speculative decoding: lookups, draft model, draft heads");
@@ -290,6 +331,7 @@ static void print_table(const plan_facts *facts) {
         print_row(name, facts->details.weights.rank_bytes[i],
                   i == 0 ? "its weights, of those above" : "its weights");
     }
+    print_parts(&facts->details);
     print_totals(facts);
     print_place(facts);
 }

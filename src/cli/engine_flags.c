@@ -32,22 +32,6 @@ static void log_line(void *context, const char *line) {
 
 #define PANEL_CACHE_BYTES ((uint64_t)16 << 30)
 
-/* "4G", "500M", bytes without a letter. */
-static avo_status read_size(const char *text, uint64_t *bytes, avo_error *error) {
-    static const char letters[] = "KMGT";
-    size_t length = strlen(text);
-    const char *letter = length > 1 ? strchr(letters, text[length - 1]) : NULL;
-    unsigned shift = letter == NULL ? 0 : 10 * (unsigned)(letter - letters + 1);
-    text_view number = {text, length - (letter != NULL)};
-    if (number_parse_part(number, 1, UINT64_MAX >> shift, bytes) != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--panel-cache: \"%.40s\" must be off, auto, or a size such as 500M or "
-                           "4G",
-                           text);
-    *bytes <<= shift;
-    return AVO_OK;
-}
-
 void cli_panels_only_used(void) {
     panels_only_used = true;
 }
@@ -58,8 +42,11 @@ avo_status cli_panel_options(avo_model_options *options, char *folder, size_t ca
     uint64_t bytes = PANEL_CACHE_BYTES;
     if (!automatic && strcmp(panel_size, "off") == 0)
         return AVO_OK;
-    if (!automatic)
-        AVO_TRY(read_size(panel_size, &bytes, error));
+    if (!automatic && cli_parse_size(panel_size, &bytes) != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--panel-cache: \"%.40s\" must be off, auto, or a size such as 500M or "
+                           "4G",
+                           panel_size);
     avo_error ignored;
     if (hub_panel_folder(folder, capacity, &ignored) != AVO_OK)
         return AVO_OK; /* a user without a home has no cache either */
@@ -94,6 +81,14 @@ void place_flags_specs(avo_engine_options *options, option_table *table) {
         {"arithmetic", 0, OPTION_CHOICE, &options->arithmetic, "exact|fast",
          "exact: the same bits on every device; fast: 16-bit float matrices on tensor cores, with "
          "--device cuda (default: AVO_ARITHMETIC, else fast on cuda for models of such matrices)",
+         0, 0},
+        {"kv-host", 0, OPTION_SIZE, &options->kv_host_bytes, "SIZE",
+         "host memory (such as 4G) for cached prefixes that a device with its own memory has no "
+         "place for (default: none)",
+         0, 0},
+        {"gpu-layers", 0, OPTION_TEXT, &options->gpu_layers, "N|auto",
+         "layers on the device, with the output head; the CPU computes the others, with the same "
+         "bits; auto: as many as its memory holds (default: all; --device cuda unless named)",
          0, 0},
         {0},
     };

@@ -206,6 +206,26 @@ static options_result set_whole(const cli_command *command, const option_spec *s
     return OPTIONS_OK;
 }
 
+const char *cli_parse_size(const char *text, uint64_t *bytes) {
+    static const char letters[] = "KMGT";
+    size_t length = strlen(text);
+    const char *letter = length > 1 ? strchr(letters, text[length - 1]) : NULL;
+    unsigned shift = letter == NULL ? 0 : 10 * (unsigned)(letter - letters + 1);
+    text_view number = {text, length - (letter != NULL)};
+    const char *fault = number_parse_part(number, 1, UINT64_MAX >> shift, bytes);
+    if (fault == NULL)
+        *bytes <<= shift;
+    return fault;
+}
+
+static options_result set_size(const cli_command *command, const option_spec *spec,
+                               const char *value) {
+    if (cli_parse_size(value, spec->target) == NULL)
+        return OPTIONS_OK;
+    cli_usage(command, "--%s: \"%.40s\" must be a size such as 500M or 4G", spec->name, value);
+    return OPTIONS_WRONG;
+}
+
 static options_result set_number(const cli_command *command, const option_spec *spec,
                                  const char *value) {
     bool ranged = spec->minimum != 0.0 || spec->maximum != 0.0;
@@ -263,6 +283,8 @@ static options_result set_value(const cli_command *command, const option_spec *s
     case OPTION_U32:
     case OPTION_U64:
         return set_whole(command, spec, value);
+    case OPTION_SIZE:
+        return set_size(command, spec, value);
     case OPTION_NUMBER:
         return set_number(command, spec, value);
     case OPTION_TEXT_LIST: {

@@ -109,6 +109,14 @@ static avo_status set_value(const option_spec *spec, const json_value *value, ar
     case OPTION_U32:
     case OPTION_U64:
         return set_whole(spec, value, error);
+    case OPTION_SIZE:
+        if (value->kind == JSON_INTEGER)
+            return set_whole(spec, value, error);
+        AVO_TRY(copy_text(value, arena, &text, error));
+        if (cli_parse_size(text, spec->target) == NULL)
+            return AVO_OK;
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "is \"%.40s\", must be a size such as 500M or 4G", text);
     case OPTION_NUMBER: {
         if (value->kind != JSON_INTEGER && value->kind != JSON_NUMBER)
             return wrong_kind(value, "a number", error);

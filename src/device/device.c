@@ -2,8 +2,10 @@
 #include "device/driver.h"
 
 #include "base/checked.h"
+#include "device/pinned.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* ---- Memory ---- */
 
@@ -57,6 +59,38 @@ avo_status device_zero(device *device, const device_memory *memory, size_t offse
     return device->operations->zero(device, memory, offset, bytes, error);
 }
 
+avo_status device_pinned_take(device *device, size_t bytes, const char *what, device_pinned *out,
+                              avo_error *error) {
+    *out = (device_pinned){.bytes = bytes};
+    if (device->operations->pinned_take != NULL)
+        return device->operations->pinned_take(device, bytes, what, &out->data, error);
+    out->data = allocator_take(device->allocator, bytes);
+    return out->data != NULL ? AVO_OK : status_no_memory(error, what, bytes);
+}
+
+void device_pinned_give(device *device, device_pinned *pinned) {
+    if (device->operations->pinned_give == NULL)
+        allocator_give(device->allocator, pinned->data, pinned->bytes);
+    else if (pinned->data != NULL)
+        device->operations->pinned_give(device, pinned->data);
+    *pinned = (device_pinned){0};
+}
+
+avo_status device_pages_take(device *device, const model_view *model, uint32_t pages, device_kv *kv,
+                             avo_error *error) {
+    kv->memory = (device_memory){0};
+    if (device->operations->pages_take != NULL)
+        return device->operations->pages_take(device, model, pages, kv, error);
+    return device_memory_take(device, pages * kv->page_bytes, "the KV pool", &kv->memory, error);
+}
+
+avo_status device_divide(device *device, const device_division *division,
+                         device_part part[DEVICE_PARTS], avo_error *error) {
+    assert(device->info.divides && division->streams <= DEVICE_STREAMS_MAX);
+    memset(part, 0, DEVICE_PARTS * sizeof(*part));
+    return device->operations->divide(device, division, part, error);
+}
+
 /* ---- Weights and adapters ---- */
 
 /* The same weights with every layer that is stored, whose view is `stored`. */
@@ -91,22 +125,27 @@ avo_status device_weights_plan(const device *device, const weights_source *sourc
     return device->operations->weights_plan(device, &all, plan, error);
 }
 
-void weights_plan_count(weights_plan *plan, const weight_view *from, quant_type to, bool repacked,
-                        uint64_t bytes) {
+void weights_plan_join(weights_plan *plan, const weights_group *other) {
     weights_group *group = plan->group;
     for (uint32_t i = 0; i < plan->groups; i++, group++)
-        if (group->from == from->type && group->to == to && group->layout == from->layout &&
-            group->repacked == repacked)
+        if (group->from == other->from && group->to == other->to &&
+            group->layout == other->layout && group->repacked == other->repacked)
             break;
     if (group == plan->group + WEIGHTS_GROUPS_MAX)
         group--; /* more kinds than a file can reasonably have: the last one takes the rest */
     if (group == plan->group + plan->groups) {
         plan->groups++;
-        *group = (weights_group){
-            .from = from->type, .to = to, .layout = from->layout, .repacked = repacked};
+        *group = *other;
+        return;
     }
-    group->matrices++;
-    group->bytes += bytes;
+    group->matrices += other->matrices;
+    group->bytes += other->bytes;
+}
+
+void weights_plan_count(weights_plan *plan, const weight_view *from, quant_type to, bool repacked,
+                        uint64_t bytes) {
+    weights_group group = {from->type, to, from->layout, repacked, 1, bytes};
+    weights_plan_join(plan, &group);
 }
 
 avo_status device_weights_open(device_stream *stream, const weights_source *source,

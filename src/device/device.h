@@ -29,6 +29,7 @@ typedef struct weights_store weights_store;   /* store.h */
 #define DEVICE_RANKS_MAX      64  /* processes that compute a model together */
 #define DEVICE_TAPS_MAX       256 /* layers whose hidden states a step can keep */
 #define DEVICE_ARITHMETIC_MAX 8   /* bytes of device_info.bits, its zero included */
+#define LAYERS_FITTING        UINT32_MAX
 
 /* ---- Choice ---- */
 
@@ -93,6 +94,9 @@ typedef struct device_info {
     bool observes;      /* shows the inputs of matrices to an observer */
     bool parallel;      /* two streams compute at the same time; else it computes one step at a time
                            and is opened with one stream */
+    bool divides;       /* a model's first layers are another device's (device_divide) */
+    uint32_t layers_asked; /* with `divides`: layers that the device itself computes, of the number
+                              that is stored; LAYERS_FITTING: as many as fit */
     device_cpu cpu;
     /* Memory: `host` devices share the host's, and both plans must fit it together. */
     bool host;
@@ -135,6 +139,20 @@ AVO_MUST_USE avo_status device_copy_across(device *device, const device_memory *
 AVO_MUST_USE avo_status device_zero(device *device, const device_memory *memory, size_t offset,
                                     size_t bytes, avo_error *error);
 
+/* Where K and V are stored: pages of one block of device memory. A page holds KV_PAGE_TOKENS
+ * consecutive positions of one session, for every layer and KV head the tiles that kv_tile.h
+ * describes, in that layout on every device. */
+typedef struct device_kv {
+    kv_type type;
+    device_memory memory;
+    size_t page_bytes;
+    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
+} device_kv;
+
+/* Takes kv->memory for `pages` pages of the model's; the rest of *kv is filled in. */
+AVO_MUST_USE avo_status device_pages_take(device *device, const model_view *model, uint32_t pages,
+                                          device_kv *kv, avo_error *error);
+
 /* ---- Weights and adapters ---- */
 
 /* How prepared weights lie in one block: equal keys mean the same matrices at the same places. */
@@ -170,6 +188,8 @@ typedef struct weights_source {
     /* Layers that model->layer has, where the model computes only the first of them; 0: all. They
      * are prepared together, so that a model and its early exit share them. */
     uint32_t layers_stored;
+    uint32_t
+        part_layers; /* the model has the first so many layers of another one; 0: it is whole */
     /* Tells the owner of the file that its pages were read for the last time, or are wanted in huge
      * pages; NULL: there is no file. */
     void (*forget)(void *context);
@@ -205,6 +225,8 @@ typedef struct weights_plan {
  */
 AVO_MUST_USE avo_status device_weights_plan(const device *device, const weights_source *source,
                                             weights_plan *plan, avo_error *error);
+/* Adds a group of another device's plan. */
+void weights_plan_join(weights_plan *plan, const weights_group *group);
 /* Repacks, uploads, or uses in place, with the workers of `stream`. */
 AVO_MUST_USE avo_status device_weights_open(device_stream *stream, const weights_source *source,
                                             device_weights **out, avo_error *error);
@@ -278,6 +300,34 @@ stream_figures device_stream_figures(const device_stream *stream);
 AVO_MUST_USE avo_status device_stream_measure(device_stream *stream, double *bytes_per_second,
                                               avo_error *error);
 
+/* ---- Models on two devices ---- */
+
+/* What is to be divided, as it will be opened. */
+typedef struct device_division {
+    const weights_source *source;
+    const stream_shape *shape; /* [streams] */
+    uint32_t streams;
+    kv_type kv_type;
+    uint32_t kv_pages;
+    uint64_t bytes_max; /* of the second part, where as many layers as fit are asked for */
+} device_division;
+
+/* One device's part: its layers, and the memory that they take. */
+typedef struct device_part {
+    const char *name; /* of the device; constant */
+    uint32_t first_layer, layers;
+    weights_plan weights;
+    uint64_t kv_bytes, scratch_bytes;
+} device_part;
+#define DEVICE_PARTS 2
+
+/* Where device_info.divides says so, before streams and weights are opened: decides which layers
+ * the device computes itself (part[1], with the head), and which another one in the host's memory
+ * (part[0], with the embedding). All that is opened later of this model is divided like that; other
+ * models, such as draft heads, are the device's own. A later call decides anew. */
+AVO_MUST_USE avo_status device_divide(device *device, const device_division *division,
+                                      device_part part[DEVICE_PARTS], avo_error *error);
+
 /* ---- Steps ---- */
 
 /* Observes the input of each matrix: calibration. Every worker calls `see` with the same x, which
@@ -298,16 +348,6 @@ typedef struct step_observer {
                 const float *x, size_t stride, uint32_t rows, uint32_t k);
     void *context;
 } step_observer;
-
-/* Where K and V are stored: pages of one block of device memory. A page holds KV_PAGE_TOKENS
- * consecutive positions of one session, for every layer and KV head the tiles that kv_tile.h
- * describes, in that layout on every device. */
-typedef struct device_kv {
-    kv_type type;
-    device_memory memory;
-    size_t page_bytes;
-    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
-} device_kv;
 
 typedef struct device_step {
     const device_weights *weights;

@@ -58,6 +58,16 @@ typedef struct device_operations {
                               avo_error *error);
     avo_status (*zero)(device *device, const device_memory *memory, size_t offset, size_t bytes,
                        avo_error *error);
+    /* Of the host, for copies (pinned.h). NULL, both of them: from the allocator. */
+    avo_status (*pinned_take)(device *device, size_t bytes, const char *what, uint8_t **data,
+                              avo_error *error);
+    void (*pinned_give)(device *device, uint8_t *data);
+    /* NULL: one block, as from memory_take. */
+    avo_status (*pages_take)(device *device, const model_view *model, uint32_t pages, device_kv *kv,
+                             avo_error *error);
+    /* NULL: the device computes whole models. */
+    avo_status (*divide)(device *device, const device_division *division,
+                         device_part part[DEVICE_PARTS], avo_error *error);
 
     avo_status (*weights_plan)(const device *device, const weights_source *source,
                                weights_plan *plan, avo_error *error);

@@ -6,6 +6,7 @@
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
 #include "device/ranks/ranks.h"
+#include "device/split/split.h"
 #include "device/test/cuda_emulated.h"
 #include "device/test/loopback.h"
 #include "device/test/remote.h"
@@ -23,6 +24,7 @@ const device_driver *const *device_drivers(void) {
         &device_cuda,
         &device_loopback,
         &device_mpi,
+        &device_split,
         &cpu_driver_reference,
 #define X(set) &cpu_driver_##set,
         AVO_KERNEL_LIST

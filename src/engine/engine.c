@@ -46,11 +46,23 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(open_weights(engine, error));
     AVO_TRY(sessions_open(engine, error));
     AVO_TRY(engine_adapters_open(engine, error));
-    AVO_TRY(kv_pool_open(engine->device, &engine->view, engine->plan.kv_type, engine->plan.kv_pages,
-                         &engine->kv, error));
+    AVO_TRY(kv_pool_open_with_host(engine->device, &engine->view, engine->plan.kv_type,
+                                   engine->plan.kv_pages, engine->plan.kv_host_pages, &engine->kv,
+                                   error));
     AVO_TRY(engine_batch_open(engine, 0, &engine->ring_batch, error));
     AVO_TRY(open_speculation(engine, error));
     return engine_telemetry_open(engine, error);
+}
+
+static void log_parts(const engine_plan *plan) {
+    const engine_part *first = &plan->part[0], *second = &plan->part[1];
+    char line[192];
+    snprintf(
+        line, sizeof(line),
+        "of %u layers, the first %u are computed on %s, the others and the output head on %s%s",
+        first->layers + second->layers, first->layers, first->device, second->device,
+        plan->device.layers_asked == LAYERS_FITTING ? " (as many as its free memory holds)" : "");
+    plan->log(plan->log_context, line);
 }
 
 /* Once per engine: what was chosen, of what, and why. */
@@ -69,6 +81,8 @@ static void log_choice(const avo_engine *engine) {
              plan->device_from[0] == 'A' ? plan->device_from : "", names, device->arithmetic,
              plan->arithmetic_why);
     plan->log(plan->log_context, line);
+    if (device->divides)
+        log_parts(plan);
     const device_cpu *cpu = &device->cpu;
     if (cpu->tuned) {
         char reason[128];

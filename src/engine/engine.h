@@ -13,6 +13,14 @@ const model_view *engine_model_view(const avo_engine *engine);
 const device_info *engine_device(const avo_engine *engine);
 kv_pool *engine_kv(const avo_engine *engine);
 
+/* Layers of a model that is divided between two devices, and what they take on one of them. */
+typedef struct engine_part {
+    const char *device; /* constant */
+    uint32_t first_layer, layers;
+    uint64_t mapped_bytes, copied_bytes, missing_bytes; /* of weights, as in weights_plan */
+    uint64_t kv_bytes, scratch_bytes;
+} engine_part;
+
 /* avo_engine_plan with its reasons. */
 typedef struct engine_plan_details {
     weights_plan weights; /* what becomes of the matrices */
@@ -21,6 +29,9 @@ typedef struct engine_plan_details {
     uint64_t host_bytes, device_bytes;
     uint64_t adapter_bytes; /* part of device_bytes for prepared adapters; 0: used in place */
     const char *host_limit; /* where avo_plan.host_available_bytes comes from */
+    bool divides;           /* the model's layers are divided between two devices: … */
+    engine_part part[DEVICE_PARTS];  /* … these; the second's memory is the device's … */
+    uint64_t first_bytes;            /* … and the first's part of host_bytes */
     speculation_options speculation; /* kinds 0: off */
 } engine_plan_details;
 AVO_MUST_USE avo_status engine_plan_describe(const avo_model *model,

@@ -37,12 +37,17 @@ typedef struct engine_plan {
     uint32_t taps, tap[DEVICE_TAPS_MAX];
     speculation_options speculation; /* kinds 0: off */
     weights_plan weights;
+    /* Where the device divides the model (device.divides): each device's layers. Weights, KV and
+     * scratch below are those of the device itself, the other one's are part of the host's. */
+    engine_part part[DEVICE_PARTS];
     uint64_t converted_bytes;         /* of weights, by the host when the model was opened */
     uint64_t kv_bytes, scratch_bytes; /* of the device */
     uint64_t stream_bytes;            /* of the scratch, for a second stream */
     uint64_t adapter_bytes; /* of the device: adapters stay prepared within it; 0: used in place */
     uint64_t session_bytes; /* of the host … */
-    uint64_t draft_bytes;   /* … and of these, for speculation */
+    uint64_t draft_bytes;   /* … of these, for speculation … */
+    uint64_t kv_host_bytes; /* … and for cached KV pages that left the device */
+    uint32_t kv_host_pages;
     uint64_t available_bytes; /* for what is not there yet; host and device together
                                  where they share memory, else of the device */
     const char *limit;        /* where that number comes from */

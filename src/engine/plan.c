@@ -11,10 +11,13 @@
 #include "base/options.h"
 #include "device/kv_tile.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONTEXT_FITTED_MIN 256 /* a default context is never fitted below this */
+#define DIVIDED_SPARE      32  /* of a card's free memory, what chosen layers leave: a part */
+#define DEVICE_NAME_MAX    256
 
 stream_shape engine_stream_shape(const avo_model *model, const engine_plan *plan, uint32_t index) {
     stream_shape shape = {.model = &model->view,
@@ -44,6 +47,49 @@ static bool plan_scratch(const avo_model *model, const device *device, engine_pl
     return true;
 }
 
+/* The parts of a model on two devices, in figures of the device itself and of the host. */
+static bool plan_parts(const avo_model *model, device *device, engine_plan *plan) {
+    stream_shape shape[DEVICE_STREAMS_MAX];
+    for (uint32_t i = 0; i < plan->streams; i++)
+        shape[i] = engine_stream_shape(model, plan, i);
+    weights_source source = model_weights(model, &model->view);
+    uint64_t kept = plan->adapter_bytes + plan->available_bytes / DIVIDED_SPARE;
+    device_division division = {.source = &source,
+                                .shape = shape,
+                                .streams = plan->streams,
+                                .kv_type = plan->kv_type,
+                                .kv_pages = plan->kv_pages,
+                                .bytes_max = plan->available_bytes - kept};
+    avo_error error;
+    device_part part[DEVICE_PARTS];
+    if (device_divide(device, &division, part, &error) != AVO_OK)
+        return false;
+    for (uint32_t i = 0; i < DEVICE_PARTS; i++)
+        plan->part[i] = (engine_part){.device = part[i].name,
+                                      .first_layer = part[i].first_layer,
+                                      .layers = part[i].layers,
+                                      .mapped_bytes = part[i].weights.mapped_bytes,
+                                      .copied_bytes = part[i].weights.copied_bytes,
+                                      .missing_bytes = part[i].weights.missing_bytes,
+                                      .kv_bytes = part[i].kv_bytes,
+                                      .scratch_bytes = part[i].scratch_bytes};
+    const device_part *first = &part[0], *own = &part[1];
+    plan->kv_bytes = own->kv_bytes;
+    plan->weights = own->weights;
+    plan->weights.mapped_bytes += first->weights.mapped_bytes;
+    plan->weights.kept_bytes += first->weights.kept_bytes;
+    for (uint32_t i = 0; i < first->weights.groups; i++)
+        weights_plan_join(&plan->weights, &first->weights.group[i]);
+    return true;
+}
+
+/* Of the host's memory, for the layers that the device itself does not compute. */
+static bool plan_first_part(const engine_plan *plan, uint64_t *bytes) {
+    const engine_part *first = &plan->part[0];
+    return u64_add(first->missing_bytes, first->kv_bytes, bytes) &&
+           u64_add(*bytes, first->scratch_bytes, bytes);
+}
+
 static void plan_drafters(const avo_model *model, engine_plan *plan) {
     speculation_options *own = &plan->speculation;
     own->context_max = plan->context_max;
@@ -52,7 +98,7 @@ static void plan_drafters(const avo_model *model, engine_plan *plan) {
 }
 
 /* Bytes of a plan whose counts are set; false when they wrap. */
-static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const device *device,
+static bool plan_measure(const avo_model *model, uint64_t kv_tokens, device *device,
                          engine_plan *plan) {
     uint64_t tokens = kv_tokens;
     if (tokens == 0) {
@@ -68,9 +114,14 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const devic
     if (tokens / KV_PAGE_TOKENS >= PAGES_MAX)
         return false;
     plan->kv_pages = kv_pages_for(tokens);
-    return kv_pool_bytes(device, &model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) &&
-           plan_scratch(model, device, plan) && sessions_bytes(plan, &plan->session_bytes) &&
-           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes) &&
+    bool known = plan->device.divides ? plan_parts(model, device, plan)
+                                      : kv_pool_bytes(device, &model->view, plan->kv_type,
+                                                      plan->kv_pages, &plan->kv_bytes);
+    return known && plan_scratch(model, device, plan) &&
+           sessions_bytes(plan, &plan->session_bytes) &&
+           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages + plan->kv_host_pages),
+                   &plan->session_bytes) &&
+           u64_add(plan->session_bytes, plan->kv_host_bytes, &plan->session_bytes) &&
            u64_add(plan->session_bytes, batch_bytes(plan), &plan->session_bytes) &&
            u64_add(plan->session_bytes, plan->draft_bytes, &plan->session_bytes);
 }
@@ -78,8 +129,10 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const devic
 /* What is still to be taken: of the device, and of the host, which is 0 where both share memory.
  * False when it wraps. */
 static bool plan_needs(const engine_plan *plan, uint64_t *device, uint64_t *host) {
+    uint64_t first = 0;
     *host = plan->device.host ? 0 : plan->session_bytes;
-    return u64_add(plan->kv_bytes, plan->scratch_bytes, device) &&
+    return plan_first_part(plan, &first) && u64_add(*host, first, host) &&
+           u64_add(plan->kv_bytes, plan->scratch_bytes, device) &&
            u64_add(*device, plan->weights.missing_bytes, device) &&
            u64_add(*device, plan->adapter_bytes, device) &&
            (!plan->device.host || u64_add(*device, plan->session_bytes, device));
@@ -130,8 +183,8 @@ static bool plan_draft_heads(const avo_model *model, const avo_engine_options *o
            u64_add(plan->session_bytes, needed, &plan->session_bytes);
 }
 
-static bool plan_fits(const avo_model *model, const avo_engine_options *options,
-                      const device *device, engine_plan *plan) {
+static bool plan_fits(const avo_model *model, const avo_engine_options *options, device *device,
+                      engine_plan *plan) {
     uint64_t needed, host;
     return plan_measure(model, options->kv_tokens, device, plan) &&
            plan_draft_model(model, options, plan) &&
@@ -211,6 +264,20 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
 
 /* Where host and device have memory of their own: names the one that lacks it. */
 static avo_status too_large_apart(const engine_plan *plan, avo_error *error) {
+    uint64_t needed, host = 0;
+    if (plan->device.divides && plan_needs(plan, &needed, &host)) {
+        bool own = needed > plan->available_bytes;
+        const engine_part *part = &plan->part[own ? 1 : 0];
+        return status_fail(
+            error, AVO_ERROR_MEMORY,
+            "device %s: %u layers%s need %llu MiB with a context of %u tokens, %llu MiB are "
+            "available (%s); %s or a shorter context",
+            part->device, part->layers, own ? " and the output head" : ", with sessions,",
+            (unsigned long long)(own ? needed : host) >> 20, plan->context_max,
+            (unsigned long long)(own ? plan->available_bytes : plan->host_available_bytes) >> 20,
+            own ? plan->limit : plan->host_limit,
+            own ? "use fewer gpu_layers (auto: as many as fit)" : "use more gpu_layers");
+    }
     if (plan->session_bytes > plan->host_available_bytes)
         return status_fail(error, AVO_ERROR_MEMORY,
                            "%u sessions of %u tokens need %llu MiB of the host's memory, %llu MiB "
@@ -275,7 +342,7 @@ static avo_status accept_device(void *context, const device *device, avo_error *
     weights_source source = model_weights(p->model, &p->model->view);
     weights_plan weights;
     AVO_TRY(device_weights_plan(device, &source, &weights, error));
-    if (!info->host && weights.missing_bytes > info->memory_available)
+    if (!info->host && !info->divides && weights.missing_bytes > info->memory_available)
         return status_fail(error, AVO_ERROR_MEMORY,
                            "%s: the weights need %llu MiB, device %s has %llu MiB (%s)",
                            source.path, (unsigned long long)weights.missing_bytes >> 20, info->name,
@@ -310,12 +377,51 @@ static const char *arithmetic_why(const device_info *info, const char *asked, bo
         return from_variable ? "AVO_ARITHMETIC" : "requested";
     if (info->host)
         return "device's only one";
+    if (info->divides)
+        return "layers on two devices need the same bits";
     return floats ? "most matrices are 16-bit floats" : "matrices are not 16-bit floats";
+}
+
+/* "split:20:cpu+cuda:0" where some layers shall be the CPU's, else what was asked for. */
+static avo_status plan_device_name(const char *layers, const char **asked,
+                                   char name[DEVICE_NAME_MAX], avo_error *error) {
+    if (layers == NULL)
+        return AVO_OK;
+    if (layers[0] == '\0' ||
+        (strcmp(layers, "auto") != 0 && strspn(layers, "0123456789") != strlen(layers)) ||
+        strlen(layers) > 9)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "gpu_layers is \"%.40s\", must be a number of layers or \"auto\"",
+                           layers);
+    const char *device = strcmp(*asked, "auto") == 0 ? "cuda" : *asked;
+    int length = snprintf(name, DEVICE_NAME_MAX, "split:%s:cpu+%s", layers, device);
+    if (length < 0 || length >= DEVICE_NAME_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "device '%.40s…': the name is too long",
+                           device);
+    *asked = name;
+    return AVO_OK;
+}
+
+static avo_status check_device(const avo_model *model, const engine_plan *plan, avo_error *error) {
+    uint32_t layers = model->source->config.layers, own = plan->device.layers_asked;
+    if (plan->device.divides && own != LAYERS_FITTING && own > layers)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "gpu_layers is %u, the model has %u layers; must be at most %u, or "
+                           "\"auto\"",
+                           own, layers, layers);
+    if (plan->streams == 1 || plan->device.parallel)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "device %s computes one step at a time, streams is %u; use one stream "
+                       "(cores \"mixed\")",
+                       plan->device.name, plan->streams);
 }
 
 static avo_status plan_device(const avo_model *model, const avo_engine_options *options,
                               device **device, engine_plan *plan, avo_error *error) {
     const char *asked = device_asked(options->device, &plan->device_from);
+    char name[DEVICE_NAME_MAX];
+    AVO_TRY(plan_device_name(options->gpu_layers, &asked, name, error));
     const char *arithmetic = options->arithmetic, *variable = getenv("AVO_ARITHMETIC");
     bool from_variable = arithmetic == NULL && variable != NULL && variable[0] != '\0';
     bool floats = has_float_matrices(&model->view);
@@ -343,12 +449,33 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
     plan->device = *device_describe(*device);
     plan->arithmetic_why = arithmetic_why(&plan->device, own.arithmetic, from_variable, floats);
     plan->threads = plan->device.cpu.threads;
-    if (plan->streams > 1 && !plan->device.parallel)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "device %s computes one step at a time, streams is %u; use one stream "
-                           "(cores \"mixed\")",
-                           plan->device.name, plan->streams);
+    AVO_TRY(check_device(model, plan, error));
     return plan_kv_type(options->kv_type, plan, error);
+}
+
+/* Whole pages of the host's memory. */
+static avo_status plan_kv_host(const avo_model *model, const avo_engine_options *options,
+                               engine_plan *plan, avo_error *error) {
+    size_t page;
+    uint64_t pages;
+    if (options->kv_host_bytes == 0)
+        return AVO_OK;
+    if (plan->device.host)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "device %s has its KV pages in the host's memory; kv_host_bytes is for "
+                           "devices with memory of their own, such as cuda",
+                           plan->device.name);
+    if (!kv_page_bytes(&model->view, plan->kv_type, &page) || page == 0)
+        return status_fail(error, AVO_ERROR_LIMIT, "KV pages are too large");
+    pages = options->kv_host_bytes / page;
+    if (pages == 0 || pages > PAGES_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "kv_host_bytes is %llu: must be at least one KV page, %zu bytes, and at "
+                           "most %u of them",
+                           (unsigned long long)options->kv_host_bytes, page, PAGES_MAX);
+    plan->kv_host_pages = (uint32_t)pages;
+    plan->kv_host_bytes = pages * page;
+    return AVO_OK;
 }
 
 static avo_status plan_taps(const avo_model *model, const avo_engine_options *options,
@@ -401,6 +528,7 @@ static avo_status plan_all(const avo_model *model, const avo_engine_options *opt
     plan->telemetry = options->telemetry;
     plan->converted_bytes = model->repack_bytes;
     AVO_TRY(plan_device(model, options, device, plan, error));
+    AVO_TRY(plan_kv_host(model, options, plan, error));
     plan_limits(options, *device, plan);
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
      */
@@ -436,6 +564,11 @@ static void add_up(const engine_plan *plan, engine_plan_details *details) {
         details->host_bytes += device;
     else
         details->device_bytes = device;
+    const engine_part *first = &plan->part[0];
+    details->first_bytes = first->copied_bytes + first->kv_bytes + first->scratch_bytes;
+    details->host_bytes += details->first_bytes;
+    details->divides = plan->device.divides;
+    memcpy(details->part, plan->part, sizeof(details->part));
 }
 
 avo_status engine_plan_describe(const avo_model *model, const avo_engine_options *options,
@@ -467,14 +600,17 @@ avo_status engine_plan_describe(const avo_model *model, const avo_engine_options
                      .numa_nodes = plan.device.cpu.numa_nodes,
                      .lock = plan.device.cpu.lock,
                      .device_from = plan.device_from,
-                     .session_bytes = plan.session_bytes - plan.draft_bytes,
+                     .session_bytes = plan.session_bytes - plan.draft_bytes - plan.kv_host_bytes,
+                     .kv_host_bytes = plan.kv_host_bytes,
                      .draft_bytes = plan.draft_bytes,
                      .streams = plan.streams,
-                     .stream_bytes = plan.stream_bytes};
-    options_give(out, &full, sizeof(full));
+                     .stream_bytes = plan.stream_bytes,
+                     .cpu_layers = plan.part[0].layers};
     *details = (engine_plan_details){
         .weights = plan.weights, .host_limit = plan.host_limit, .speculation = plan.speculation};
     add_up(&plan, details);
+    full.cpu_bytes = details->first_bytes;
+    options_give(out, &full, sizeof(full));
     return AVO_OK;
 }
 

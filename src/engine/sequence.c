@@ -90,6 +90,8 @@ void sequence_want(const sequence *sequence, avo_batch *batch) {
      * keeping what it gave. */
     batch->whole = batch->whole || top == 0 || sampler_constrained(sequence->sampler);
     if (top == 0)
+        top = sampler_likely_top(sequence->sampler);
+    if (top == 0)
         top = 1; /* for the sum that log-probabilities need */
     batch->top = top > batch->top ? top : batch->top;
 }
@@ -127,6 +129,11 @@ static avo_status draw(const sequence *sequence, const avo_session *session, avo
             return AVO_OK;
         AVO_TRY(draw_allowed(sequence, session, batch, row, position, choice, &drawn, error));
         if (drawn)
+            return AVO_OK;
+    } else if (sampler_likely_top(sampler) > 0) { /* few logits instead of a whole row's */
+        bool undecided;
+        sampler_try_top(sampler, top, position, choice, &undecided);
+        if (!undecided)
             return AVO_OK;
     }
     AVO_TRY(batch_logits(batch, session, row, &logits, error));

@@ -279,6 +279,10 @@ void avo_engine_kv(const avo_engine *engine, avo_kv_info *info) {
                         .pages_cached = counts.cached,
                         .pages_used = counts.used,
                         .prefix_queried_tokens = counts.queried_tokens,
-                        .prefix_hit_tokens = counts.hit_tokens};
+                        .prefix_hit_tokens = counts.hit_tokens,
+                        .pages_host = counts.host,
+                        .pages_host_cached = counts.host_cached,
+                        .pages_moved_out = counts.moved_out,
+                        .pages_moved_in = counts.moved_in};
     options_give(info, &full, sizeof(full));
 }

@@ -91,7 +91,10 @@ void engine_telemetry_pages(avo_engine *engine) {
                              .cached = counts.cached,
                              .used = counts.used,
                              .queried_tokens = counts.queried_tokens,
-                             .hit_tokens = counts.hit_tokens};
+                             .hit_tokens = counts.hit_tokens,
+                             .host = counts.host_cached,
+                             .moved_out = counts.moved_out,
+                             .moved_in = counts.moved_in};
     telemetry_engine_pages(engine->stream[0].telemetry, &pages);
 }
 

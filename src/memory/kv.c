@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "device/kv_tile.h"
+#include "device/pinned.h"
 
 struct kv_pool {
     device *device;
@@ -11,6 +12,7 @@ struct kv_pool {
     const layer_view *layer; /* the model's */
     uint32_t layers;
     kv_pages *pages;
+    device_pinned host; /* pages that left the device */
 };
 
 /* Bytes of one page: K and V tiles of every layer and head. */
@@ -30,6 +32,10 @@ static bool measure_page(const model_view *model, kv_type type, size_t *layer_of
     return true;
 }
 
+bool kv_page_bytes(const model_view *model, kv_type type, size_t *bytes) {
+    return measure_page(model, type, NULL, bytes);
+}
+
 bool kv_pool_bytes(const device *device, const model_view *model, kv_type type, uint32_t pages,
                    uint64_t *bytes) {
     size_t page_bytes, total;
@@ -37,16 +43,54 @@ bool kv_pool_bytes(const device *device, const model_view *model, kv_type type, 
            size_multiply(page_bytes, pages, &total) && device_memory_round(device, total, bytes);
 }
 
-static avo_status open_parts(kv_pool *pool, uint32_t pages, avo_error *error) {
+/* ---- The host's memory ---- */
+
+static bool move_out(void *context, uint32_t page, uint32_t place) {
+    kv_pool *pool = context;
+    size_t bytes = pool->view.page_bytes;
+    avo_error ignored; /* the page is forgotten, as it would be without a place */
+    return device_copy_out(pool->device, pool->host.data + place * bytes, &pool->view.memory,
+                           page * bytes, bytes, &ignored) == AVO_OK;
+}
+
+static bool move_in(void *context, uint32_t place, uint32_t page) {
+    kv_pool *pool = context;
+    size_t bytes = pool->view.page_bytes;
+    avo_error ignored;
+    return device_copy_in(pool->device, &pool->view.memory, page * bytes,
+                          pool->host.data + place * bytes, bytes, &ignored) == AVO_OK;
+}
+
+/* ---- Opening ---- */
+
+static avo_status open_parts(kv_pool *pool, const model_view *model, kv_type type, uint32_t pages,
+                             uint32_t host_pages, avo_error *error) {
     const avo_allocator *allocator = device_allocator(pool->device);
+    pages_host host = {.pages = host_pages, .out = move_out, .in = move_in, .context = pool};
+    size_t bytes;
     pool->layer_offset = allocator_take_array(allocator, pool->layers, sizeof(size_t));
     if (pool->layer_offset == NULL)
         return status_no_memory(error, "the KV pool's head", pool->layers * sizeof(size_t));
-    return pages_open(pages, allocator, &pool->pages, error);
+    pool->view.type = type;
+    pool->view.layer_offset = pool->layer_offset;
+    (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
+    AVO_TRY(pages_open_with_host(pages, &host, allocator, &pool->pages, error));
+    if (!size_multiply(host_pages, pool->view.page_bytes, &bytes))
+        return status_fail(error, AVO_ERROR_LIMIT, "%u KV pages of the host are too large",
+                           host_pages);
+    if (host_pages > 0)
+        AVO_TRY(device_pinned_take(pool->device, bytes, "KV pages", &pool->host, error));
+    return device_pages_take(pool->device, model, pages, &pool->view, error);
 }
 
 avo_status kv_pool_open(device *device, const model_view *model, kv_type type, uint32_t pages,
                         kv_pool **out, avo_error *error) {
+    return kv_pool_open_with_host(device, model, type, pages, 0, out, error);
+}
+
+avo_status kv_pool_open_with_host(device *device, const model_view *model, kv_type type,
+                                  uint32_t pages, uint32_t host_pages, kv_pool **out,
+                                  avo_error *error) {
     *out = NULL;
     uint64_t bytes;
     if (pages == 0 || !kv_pool_bytes(device, model, type, pages, &bytes))
@@ -57,14 +101,7 @@ avo_status kv_pool_open(device *device, const model_view *model, kv_type type, u
     pool->device = device;
     pool->layer = model->layer;
     pool->layers = model->layers;
-    avo_status status = open_parts(pool, pages, error);
-    if (status == AVO_OK) {
-        pool->view.type = type;
-        pool->view.layer_offset = pool->layer_offset;
-        (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
-        status = device_memory_take(device, pages * pool->view.page_bytes, "the KV pool",
-                                    &pool->view.memory, error);
-    }
+    avo_status status = open_parts(pool, model, type, pages, host_pages, error);
     if (status != AVO_OK) {
         kv_pool_close(pool);
         return status;
@@ -78,6 +115,8 @@ void kv_pool_close(kv_pool *pool) {
         return;
     const avo_allocator *allocator = device_allocator(pool->device);
     device_memory_give(pool->device, &pool->view.memory);
+    if (pool->host.data != NULL)
+        device_pinned_give(pool->device, &pool->host);
     pages_close(pool->pages);
     allocator_give(allocator, pool->layer_offset, pool->layers * sizeof(size_t));
     allocator_give(allocator, pool, sizeof(*pool));

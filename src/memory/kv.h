@@ -17,6 +17,13 @@ bool kv_pool_bytes(const device *device, const model_view *model, kv_type type, 
  * would miss the TLB. */
 AVO_MUST_USE avo_status kv_pool_open(device *device, const model_view *model, kv_type type,
                                      uint32_t pages, kv_pool **out, avo_error *error);
+/* With `host_pages` more in the host's memory, for cached pages that the device has no place for
+ * (pages_host): they are copied there when their place is taken, and back when they are found. */
+AVO_MUST_USE avo_status kv_pool_open_with_host(device *device, const model_view *model,
+                                               kv_type type, uint32_t pages, uint32_t host_pages,
+                                               kv_pool **out, avo_error *error);
+/* Bytes of one page; false when they wrap. */
+bool kv_page_bytes(const model_view *model, kv_type type, size_t *bytes);
 void kv_pool_close(kv_pool *pool);
 const device_kv *kv_pool_view(const kv_pool *pool);
 /* Whose pages are whose: pages_grow, pages_shrink, pages_fork, pages_find, pages_index on it. */

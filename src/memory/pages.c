@@ -23,7 +23,22 @@ uint64_t pages_bytes(uint32_t pages) {
 
 avo_status pages_open(uint32_t count, const avo_allocator *allocator, kv_pages **out,
                       avo_error *error) {
+    return pages_open_with_host(count, NULL, allocator, out, error);
+}
+
+/* All that have a number. */
+static size_t numbers_of(const kv_pages *pages) {
+    return (size_t)pages->pages + pages->host.pages;
+}
+
+avo_status pages_open_with_host(uint32_t count, const pages_host *host,
+                                const avo_allocator *allocator, kv_pages **out, avo_error *error) {
     *out = NULL;
+    uint32_t beside = host != NULL ? host->pages : 0;
+    if (count > 0 && count <= PAGES_MAX && beside > PAGES_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "the host's memory has %u KV pages, must be at most %u", beside,
+                           PAGES_MAX);
     if (count == 0 || count > PAGES_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "the KV pool has %u pages, must have 1 to %u",
                            count, PAGES_MAX);
@@ -32,19 +47,22 @@ avo_status pages_open(uint32_t count, const avo_allocator *allocator, kv_pages *
         return status_no_memory(error, "page accounting", sizeof(*pages));
     pages->allocator = allocator;
     pages->pages = count;
-    pages->slot_mask = slots_for(count) - 1;
-    pages->info = allocator_take_array(allocator, count, sizeof(*pages->info));
-    pages->tokens = allocator_take_array(allocator, count, KV_PAGE_TOKENS * sizeof(*pages->tokens));
+    pages->host.pages = beside;
+    size_t all = numbers_of(pages);
+    pages->slot_mask = slots_for((uint32_t)all) - 1;
+    pages->info = allocator_take_array(allocator, all, sizeof(*pages->info));
+    pages->tokens = allocator_take_array(allocator, all, KV_PAGE_TOKENS * sizeof(*pages->tokens));
     pages->slot = allocator_take_array(allocator, pages->slot_mask + 1, sizeof(*pages->slot));
     if (pages->info == NULL || pages->tokens == NULL || pages->slot == NULL) {
         pages_close(pages);
-        return status_no_memory(error, "page accounting", (size_t)pages_bytes(count));
+        return status_no_memory(error, "page accounting", (size_t)pages_bytes((uint32_t)all));
     }
     for (size_t i = 0; i <= pages->slot_mask; i++)
         pages->slot[i].page = PAGE_NONE;
     for (uint32_t i = 0; i < count; i++)
         pages->info[i].next = i + 1 < count ? i + 1 : PAGE_NONE;
     pages->free_count = count;
+    pages_host_init(pages, host);
     pages->cached_oldest = PAGE_NONE;
     pages->cached_newest = PAGE_NONE;
     pages->key_seed = hash_key_seed();
@@ -57,7 +75,7 @@ void pages_close(kv_pages *pages) {
     if (pages == NULL)
         return;
     const avo_allocator *allocator = pages->allocator;
-    size_t count = pages->pages;
+    size_t count = numbers_of(pages);
     allocator_give(allocator, pages->info, count * sizeof(*pages->info));
     allocator_give(allocator, pages->tokens, count * KV_PAGE_TOKENS * sizeof(*pages->tokens));
     allocator_give(allocator, pages->slot, (pages->slot_mask + 1) * sizeof(*pages->slot));
@@ -97,8 +115,7 @@ void pages_uncache(kv_pages *pages, uint32_t page) {
     pages->cached_count--;
 }
 
-/* A free page, or the least recently used cached one; the caller has seen that there is one. */
-static uint32_t take_page(kv_pages *pages) {
+uint32_t pages_take(kv_pages *pages) {
     uint32_t page;
     if (pages->free_count > 0) {
         page = pages->free_top;
@@ -107,7 +124,8 @@ static uint32_t take_page(kv_pages *pages) {
     } else {
         page = pages->cached_oldest;
         pages_uncache(pages, page);
-        prefix_forget(pages, page);
+        if (!pages_host_keep(pages, page))
+            prefix_forget(pages, page);
         pages->evicted_pages++;
     }
     pages->info[page].references = 1;
@@ -142,7 +160,7 @@ avo_status pages_grow(kv_pages *pages, kv_table *table, uint32_t length) {
     if (needed > table->capacity || needed - table->count > pages_available(pages))
         return AVO_ERROR_FULL;
     while (table->count < needed)
-        table->pages[table->count++] = take_page(pages);
+        table->pages[table->count++] = pages_take(pages);
     return AVO_OK;
 }
 
@@ -189,7 +207,7 @@ static uint32_t make_own(kv_pages *pages, kv_table *table, uint32_t position, ui
         prefix_forget(pages, shared);
         return PAGE_NONE;
     }
-    *place = take_page(pages);
+    *place = pages_take(pages);
     pages_release(pages, shared);
     return shared;
 }
@@ -236,5 +254,9 @@ pages_counts pages_count(const kv_pages *pages) {
                           .references = pages->references,
                           .queried_tokens = pages->queried_tokens,
                           .hit_tokens = pages->hit_tokens,
-                          .evicted_pages = pages->evicted_pages};
+                          .evicted_pages = pages->evicted_pages,
+                          .host = pages->host.pages,
+                          .host_cached = pages->host_cached,
+                          .moved_out = pages->moved_out,
+                          .moved_in = pages->moved_in};
 }

@@ -34,10 +34,21 @@ typedef struct kv_pages kv_pages;
 /* Most pages of a pool. */
 #define PAGES_MAX ((uint32_t)1 << 30)
 
-/* Bytes that the bookkeeping of `pages` pages takes. */
+/* Bytes that the bookkeeping of `pages` pages takes, those in the host's memory included. */
 uint64_t pages_bytes(uint32_t pages);
 AVO_MUST_USE avo_status pages_open(uint32_t pages, const avo_allocator *allocator, kv_pages **out,
                                    avo_error *error);
+/* Places in the host's memory for cached pages that the pool has no place for. Both functions copy
+ * contents at once; false: they could not, and then the page is forgotten. */
+typedef struct pages_host {
+    uint32_t pages;
+    bool (*out)(void *context, uint32_t page, uint32_t place);
+    bool (*in)(void *context, uint32_t place, uint32_t page);
+    void *context;
+} pages_host;
+AVO_MUST_USE avo_status pages_open_with_host(uint32_t pages, const pages_host *host,
+                                             const avo_allocator *allocator, kv_pages **out,
+                                             avo_error *error);
 void pages_close(kv_pages *pages);
 
 /* One timeline's pages, in order of position. */
@@ -101,6 +112,8 @@ typedef struct pages_counts {
     uint32_t pages, free, cached, used; /* used: in tables, each once. Sum: pages */
     uint64_t references;                /* of tables to pages */
     uint64_t queried_tokens, hit_tokens, evicted_pages;
+    uint32_t host, host_cached;   /* places in the host's memory; pages there */
+    uint64_t moved_out, moved_in; /* pages, to the host's memory and back */
 } pages_counts;
 pages_counts pages_count(const kv_pages *pages);
 /* Pages that pages_grow could give now: free and cached. */

@@ -45,6 +45,8 @@ static const char *check_sums(const kv_pages *pages) {
         if (info->serial > pages->serial)
             return "a serial number from the future";
     }
+    for (uint32_t i = 0; i < pages->host.pages; i++)
+        known += pages->info[pages->pages + i].serial != 0;
     if (references != pages->references)
         return "the sum of references is wrong";
     if ((uint64_t)used + pages->free_count + pages->cached_count != pages->pages)
@@ -62,7 +64,7 @@ static const char *check_index(const kv_pages *pages) {
         if (page == PAGE_NONE)
             continue;
         filled++;
-        if (page >= pages->pages || pages->info[page].serial == 0)
+        if (page >= pages->pages + pages->host.pages || pages->info[page].serial == 0)
             return "the index names a page that it does not know";
         uint64_t key = pages->info[page].key;
         if (pages->slot[at].tag != (uint32_t)(key >> 32))
@@ -83,5 +85,7 @@ const char *pages_check(const kv_pages *pages) {
         wrong = check_sums(pages);
     if (wrong == NULL)
         wrong = check_index(pages);
+    if (wrong == NULL)
+        wrong = pages_host_check(pages);
     return wrong;
 }

@@ -41,7 +41,27 @@ struct kv_pages {
     uint64_t queried_tokens, hit_tokens, evicted_pages;
     uint64_t key_seed; /* of the hash */
     uint64_t key_mask; /* all ones, but for tests of collisions */
+    pages_host host;   /* its pages have the numbers behind `pages` */
+    uint32_t host_oldest, host_newest, host_cached, host_free;
+    uint64_t moved_out, moved_in;
 };
+
+/* What of a page the index knows goes to another one, which it does not know. */
+void prefix_rename(kv_pages *pages, uint32_t from, uint32_t to);
+/* A free page, or the least recently used cached one; the caller has seen that there is one. */
+uint32_t pages_take(kv_pages *pages);
+
+/* ---- The host's memory (pages_host.c) ---- */
+
+void pages_host_init(kv_pages *pages, const pages_host *host);
+/* A cached page that is taken for something else; false: it has to be forgotten. */
+bool pages_host_keep(kv_pages *pages, uint32_t page);
+/* Back to the pool, held by a table; PAGE_NONE: there is no page, or its contents were lost. */
+uint32_t pages_host_fetch(kv_pages *pages, uint32_t place);
+/* The same contents are in `page` now. */
+void pages_host_replace(kv_pages *pages, uint32_t place, uint32_t page);
+void pages_host_drop(kv_pages *pages);
+const char *pages_host_check(const kv_pages *pages);
 
 /* Takes a page out of the index. */
 void prefix_forget(kv_pages *pages, uint32_t page);

@@ -78,6 +78,21 @@ void prefix_forget(kv_pages *pages, uint32_t page) {
     pages->known--;
 }
 
+void prefix_rename(kv_pages *pages, uint32_t from, uint32_t to) {
+    page_info *info = &pages->info[from], *other = &pages->info[to];
+    assert(info->serial != 0 && other->serial == 0);
+    size_t at = (size_t)info->key & pages->slot_mask;
+    while (pages->slot[at].page != from)
+        at = (at + 1) & pages->slot_mask;
+    pages->slot[at].page = to;
+    other->parent = info->parent;
+    other->key = info->key;
+    other->serial = info->serial;
+    memcpy(pages->tokens + (size_t)to * KV_PAGE_TOKENS,
+           pages->tokens + (size_t)from * KV_PAGE_TOKENS, PAGE_BYTES);
+    info->serial = 0;
+}
+
 uint32_t pages_find(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t count,
                     kv_table *table) {
     assert(table->count == 0);
@@ -92,7 +107,12 @@ uint32_t pages_find(kv_pages *pages, prefix_root root, const int32_t *tokens, ui
         uint32_t page = pages->slot[at].page;
         if (page == PAGE_NONE)
             break;
-        pages_hold(pages, page);
+        if (page >= pages->pages)
+            page = pages_host_fetch(pages, page);
+        else
+            pages_hold(pages, page);
+        if (page == PAGE_NONE)
+            break;
         table->pages[table->count++] = page;
         parent = parent_page(pages, page);
     }
@@ -124,6 +144,12 @@ static uint32_t index_page(kv_pages *pages, const prefix_parent *parent, const i
     uint32_t known = pages->slot[at].page;
     if (known == page)
         return page;
+    if (known != PAGE_NONE && known >= pages->pages) {
+        if (pages->info[page].serial != 0)
+            prefix_forget(pages, page);
+        pages_host_replace(pages, known, page);
+        return page;
+    }
     if (known != PAGE_NONE) {
         pages_hold(pages, known);
         pages_release(pages, page);
@@ -156,6 +182,7 @@ void pages_index(kv_pages *pages, prefix_root root, const int32_t *tokens, uint3
 }
 
 void pages_drop_cache(kv_pages *pages) {
+    pages_host_drop(pages);
     while (pages->cached_count > 0) {
         uint32_t page = pages->cached_oldest;
         /* Held for a moment, unknown when let go: a free page. */

@@ -84,6 +84,12 @@ uint32_t sampler_top(const sampler *sampler);
 void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
                       sample_choice *choice, bool *undecided);
 
+/* Where sampler_top is 0: how many of the highest are likely to decide a draw by top-p or min-p; 0:
+ * these options need all. sampler_try_top draws as sampler_draw does, or is *undecided. */
+uint32_t sampler_likely_top(const sampler *sampler);
+void sampler_try_top(sampler *sampler, const logit_top *top, uint64_t position,
+                     sample_choice *choice, bool *undecided);
+
 /* ---- Allowed tokens alone (grammar.h) ---- */
 
 /* Draws will be from allowed tokens; said before anybody asks for sampler_top. */

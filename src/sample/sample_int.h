@@ -2,8 +2,10 @@
 #ifndef AVO_SAMPLE_SAMPLE_INT_H
 #define AVO_SAMPLE_SAMPLE_INT_H
 
+#include "device/layer.h"
 #include "device/logits.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +29,11 @@ void candidates_typical(candidate_set *set, float p, float highest, float temper
 double candidates_total(const candidate_set *set);
 /* The place of the candidate at `uniform`, in [0, 1), of the cumulated weights. */
 size_t candidates_pick(const candidate_set *set, double uniform);
+
+/* Fills the set with what top-p and min-p (one of them at least narrows) leave of a vocabulary,
+ * with weights, from its highest logits; false: these do not decide it. */
+bool candidates_narrow(candidate_set *set, const logit_top *top, uint32_t vocabulary,
+                       float temperature, float top_p, float min_p);
 
 /* Natural logarithm of a positive finite number (NaN for any other), ours for the same bits with
  * every C library. */

@@ -439,14 +439,34 @@ static bool keep_top(sampler *sampler, const logit_top *top) {
     return true;
 }
 
+/* Some logits are broken: looking at all of them says which. */
+static bool is_broken(const logit_top *top) {
+    return !(top->log_sum <= DBL_MAX) || top->count == 0 || !(top->logit[0] > -INFINITY);
+}
+
+/* A token of the highest. */
+static void choose_top(sampler *sampler, const logit_top *top, int32_t token,
+                       sample_choice *choice) {
+    float highest = top->logit[0];
+    uint32_t listed = sampler->options.top_logprobs;
+    choice->logprob = 0.0f;
+    choice->top_count = listed < top->count ? listed : top->count;
+    for (uint32_t i = 0; i < top->count; i++) {
+        float logprob = (float)((double)top->logit[i] - (double)highest - top->log_sum);
+        if (i < choice->top_count)
+            sampler->top[i] = (avo_logprob){top->token[i], logprob};
+        if (top->token[i] == token)
+            choice->logprob = logprob;
+    }
+    choice->token = token;
+    choice->top = sampler->top;
+}
+
 void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
                       sample_choice *choice, bool *undecided) {
-    *undecided = false;
-    if (!(top->log_sum <= DBL_MAX) || top->count == 0 || !(top->logit[0] > -INFINITY)) {
-        *undecided = true; /* some are broken: looking at all of them says which */
+    *undecided = is_broken(top);
+    if (*undecided)
         return;
-    }
-    float highest = top->logit[0];
     logit_top filtered;
     const logit_top *from = top;
     if (sampler->allowed != NULL) {
@@ -462,18 +482,28 @@ void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
             return;
         token = draw_kept(sampler, from->logit[0], position);
     }
-    choice->logprob = 0.0f;
-    uint32_t listed = sampler->options.top_logprobs;
-    choice->top_count = listed < top->count ? listed : top->count;
-    for (uint32_t i = 0; i < top->count; i++) {
-        float logprob = (float)((double)top->logit[i] - (double)highest - top->log_sum);
-        if (i < choice->top_count)
-            sampler->top[i] = (avo_logprob){top->token[i], logprob};
-        if (top->token[i] == token)
-            choice->logprob = logprob;
-    }
-    choice->token = token;
-    choice->top = sampler->top;
+    choose_top(sampler, top, token, choice);
+}
+
+uint32_t sampler_likely_top(const sampler *sampler) {
+    const avo_sampling *options = &sampler->options;
+    bool narrows = options->top_p < 1.0f || options->min_p > 0.0f;
+    bool plain = !sampler->penalises && options->bias_count == 0 && options->typical_p >= 1.0f;
+    return plain && narrows && options->temperature > 0.0f && options->top_k == 0 ? LOGIT_TOP_MAX
+                                                                                  : 0;
+}
+
+void sampler_try_top(sampler *sampler, const logit_top *top, uint64_t position,
+                     sample_choice *choice, bool *undecided) {
+    const avo_sampling *options = &sampler->options;
+    candidate_set *set = &sampler->set;
+    *undecided = sampler->allowed != NULL || is_broken(top) ||
+                 !candidates_narrow(set, top, sampler->vocabulary, options->temperature,
+                                    options->top_p, options->min_p);
+    if (*undecided)
+        return;
+    size_t place = candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
+    choose_top(sampler, top, set->ids[place], choice);
 }
 
 uint32_t sampler_list_allowed(sampler *sampler, const int32_t **tokens, float **logits) {

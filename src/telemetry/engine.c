@@ -158,6 +158,9 @@ void telemetry_engine_pages(telemetry_engine *engine, const telemetry_pages *pag
     atomic_store_explicit(&engine->pages_used, pages->used, memory_order_relaxed);
     atomic_store_explicit(&engine->queried_tokens, pages->queried_tokens, memory_order_relaxed);
     atomic_store_explicit(&engine->hit_tokens, pages->hit_tokens, memory_order_relaxed);
+    atomic_store_explicit(&engine->pages_host, pages->host, memory_order_relaxed);
+    atomic_store_explicit(&engine->moved_out, pages->moved_out, memory_order_relaxed);
+    atomic_store_explicit(&engine->moved_in, pages->moved_in, memory_order_relaxed);
 }
 
 uint64_t telemetry_engine_weights(const telemetry_engine *engine, bool head) {

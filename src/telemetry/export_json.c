@@ -114,6 +114,9 @@ static void pages(json_writer *w, const telemetry_totals *totals) {
     json_member_u64(w, "cached", totals->pages_cached);
     json_member_u64(w, "used", totals->pages_used);
     json_member_u64(w, "page_tokens", totals->page_tokens);
+    json_member_u64(w, "host", totals->pages_host);
+    json_member_u64(w, "moved_out", totals->moved_out);
+    json_member_u64(w, "moved_in", totals->moved_in);
     json_end(w);
     json_member_object_begin(w, "prefix");
     json_member_u64(w, "queried_tokens", totals->queried_tokens);

@@ -348,6 +348,11 @@ static void own_memory(metrics *m) {
     sample_with(m, "state", "free", (double)totals->pages_free);
     sample_with(m, "state", "cached", (double)totals->pages_cached);
     sample_with(m, "state", "used", (double)totals->pages_used);
+    sample_with(m, "state", "host", (double)totals->pages_host);
+    family(m, "avocet_kv_pages_moved_total", COUNTER,
+           "Cached KV pages copied to the host's memory (out) and back (in).");
+    sample_with(m, "direction", "out", (double)totals->moved_out);
+    sample_with(m, "direction", "in", (double)totals->moved_in);
     gauge(m, "avocet_kv_page_tokens", (double)totals->page_tokens, "Tokens per KV page.");
     family(m, "avocet_memory_bytes", GAUGE, "Memory, by purpose.");
     sample_with(m, "kind", "resident", (double)process.resident_bytes);

@@ -261,6 +261,9 @@ static void sum_engine(const telemetry_engine *engine, telemetry_totals *totals)
     totals->pages_used += atomic_load(&engine->pages_used);
     totals->queried_tokens += atomic_look(&engine->queried_tokens);
     totals->hit_tokens += atomic_look(&engine->hit_tokens);
+    totals->pages_host += atomic_load(&engine->pages_host);
+    totals->moved_out += atomic_look(&engine->moved_out);
+    totals->moved_in += atomic_look(&engine->moved_in);
     totals->weight_bytes += facts->weight_bytes;
     totals->kv_bytes += facts->kv_bytes;
     totals->scratch_bytes += facts->scratch_bytes;

@@ -173,7 +173,9 @@ void telemetry_engine_limit(telemetry_engine *engine, double bytes_per_second);
 
 typedef struct telemetry_pages {
     uint32_t free, cached, used;
+    uint32_t host; /* cached in the host's memory */
     uint64_t queried_tokens, hit_tokens;
+    uint64_t moved_out, moved_in; /* pages, to the host's memory and back */
 } telemetry_pages;
 void telemetry_engine_pages(telemetry_engine *engine, const telemetry_pages *pages);
 

@@ -75,8 +75,8 @@ struct telemetry_engine {
     telemetry_worker *workers;
     uint64_t steps;
     telemetry_batch batch;
-    _Atomic uint32_t pages_free, pages_cached, pages_used;
-    _Atomic uint64_t queried_tokens, hit_tokens;
+    _Atomic uint32_t pages_free, pages_cached, pages_used, pages_host;
+    _Atomic uint64_t queried_tokens, hit_tokens, moved_out, moved_in;
     _Atomic int64_t leader_thread; /* whose cycles count as worker 0's */
 };
 
@@ -158,8 +158,8 @@ AVO_MUST_USE avo_status export_csv(avo_telemetry *t, buffer *out);
 typedef struct telemetry_totals {
     telemetry_counts counts;
     uint64_t phase_ns[SPAN_PHASES], wait_ns[SPAN_PHASES]; /* of worker 0; of all workers */
-    uint64_t pages, pages_free, pages_cached, pages_used, page_tokens;
-    uint64_t queried_tokens, hit_tokens;
+    uint64_t pages, pages_free, pages_cached, pages_used, pages_host, page_tokens;
+    uint64_t queried_tokens, hit_tokens, moved_out, moved_in;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
     uint32_t threads;
     uint32_t rows, decode_rows; /* of the newest step of each lane, where it is new */

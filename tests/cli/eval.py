@@ -293,6 +293,27 @@ class Eval(unittest.TestCase):
                       self.refuse("plan", FIXTURE, "--kv-type", "int3", status=USAGE))
         self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
 
+    def test_plan_of_two_devices(self):
+        """Layers on two devices: each part with what it takes, and pages in the host's memory."""
+        flags = ("plan", FIXTURE, "--ctx", "64", "--device", "remote:memory=77")
+        plan = json.loads(call(*flags, "--gpu-layers", "1", "--kv-host", "1M", "--json").stdout)
+        first, second = plan["parts"]
+        self.assertEqual((plan["device"], second["device"], second["layers"]),
+                         ("split", "remote", 1))
+        self.assertEqual(second["first_layer"], first["layers"])
+        self.assertEqual(plan["kv_bytes"], second["kv_bytes"])
+        self.assertTrue(0 < plan["kv_host_bytes"] <= 1 << 20)
+        text = call(*flags, "--gpu-layers", "auto", "--kv-host", "1M").stdout.decode()
+        self.assertIn("and the output head; weights", text)
+        self.assertIn("for cached pages that leave the device", text)
+        self.assertNotIn("parts", json.loads(call(*flags, "--json").stdout))
+        layers = first["layers"] + second["layers"]
+        self.assertIn(f"must be at most {layers}, or",
+                      self.refuse(*flags, "--gpu-layers", str(layers + 1)))
+        self.assertIn("must be a size such as 500M or 4G",
+                      self.refuse(*flags, "--kv-host", "much", status=USAGE))
+        self.assertIn("kv_host_bytes is for", self.refuse("plan", FIXTURE, "--kv-host", "1M"))
+
     def test_plan_of_two_memories(self):
         """A device with memory of its own: parameters count, two totals and two limits."""
         flags = ("plan", FIXTURE, "--ctx", "64", "--device", "remote:ref,memory=77")

@@ -576,7 +576,8 @@ static void refused(const char *text, avo_status wanted, int index) {
                             .module_load = play_load};
     cuda_port *port = NULL;
     avo_error error = {0};
-    assert_int_equal(cuda_port_open(NULL, &library, "", index, &port, &error), wanted);
+    static const void *const image[CUDA_UNITS] = {"", "", "", "", ""};
+    assert_int_equal(cuda_port_open(NULL, &library, image, index, &port, &error), wanted);
     if (strstr(error.text, text) == NULL)
         fail_msg("'%s' does not say '%s'", error.text, text);
 }

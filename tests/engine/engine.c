@@ -493,7 +493,7 @@ static void the_plan_is_what_is_taken(void **state) {
     uint64_t planned = plan.kv_bytes + plan.scratch_bytes + plan.draft_bytes;
     assert_true(plan.draft_bytes > 0);
     assert_true(taken >= planned);
-    assert_true(taken < planned + (32 << 10)); /* heads and tables */
+    assert_true(taken < planned + (33 << 10)); /* heads and tables */
     options.memory_max = 1000;
     assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_MEMORY, &b.error,
                    "the limit that was asked for");

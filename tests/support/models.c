@@ -88,35 +88,41 @@ static bool wants_remote(void) {
     return wanted_device() != NULL && strncmp(wanted_device(), "remote", 6) == 0;
 }
 
+/* The remote device again, but the first layer is the CPU's. */
+static bool wants_split(void) {
+    return wanted_device() != NULL && strcmp(wanted_device(), "split") == 0;
+}
+
 bool test_device_has_threads(void) {
-    return wanted_device() == NULL || wants_remote();
+    return wanted_device() == NULL || wants_remote() || wants_split();
 }
 
 const char *test_device_name(const char *isa) {
     const char *wanted = wanted_device();
-    if (wants_remote())
-        return "remote";
+    if (wants_remote() || wants_split())
+        return wants_split() ? "split" : "remote";
     return wanted == NULL || strcmp(isa, "ref") == 0 ? isa : wanted;
 }
 
 const char *test_device(const char *isa) {
-    static const char *const names[][3] = {
-        {"ref", "remote:ref,late", "remote:ref,delay=50"},
-        {"avx2", "remote:avx2,late", "remote:avx2,delay=50"},
-        {"avx512", "remote:avx512,late", "remote:avx512,delay=50"},
-        {"amx", "remote:amx,late", "remote:amx,delay=50"},
-        {"neon", "remote:neon,late", "remote:neon,delay=50"}};
+    static const char *const names[][4] = {
+        {"ref", "remote:ref,late", "remote:ref,delay=50", "split:1:ref+remote:ref,late"},
+        {"avx2", "remote:avx2,late", "remote:avx2,delay=50", "split:1:avx2+remote:avx2,late"},
+        {"avx512", "remote:avx512,late", "remote:avx512,delay=50",
+         "split:1:avx512+remote:avx512,late"},
+        {"amx", "remote:amx,late", "remote:amx,delay=50", "split:1:amx+remote:amx,late"},
+        {"neon", "remote:neon,late", "remote:neon,delay=50", "split:1:neon+remote:neon,late"}};
     if (!test_device_is_remote())
         return isa;
-    if (!wants_remote())
+    if (!wants_remote() && !wants_split())
         return isa != NULL && strcmp(isa, "ref") == 0 ? isa : wanted_device();
-    bool delayed = strcmp(wanted_device(), "remote-delayed") == 0;
+    int which = wants_split() ? 3 : strcmp(wanted_device(), "remote-delayed") == 0 ? 2 : 1;
     for (size_t i = 0; isa != NULL && i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(isa, names[i][0]) == 0)
-            return names[i][delayed ? 2 : 1];
-    if (isa != NULL)
-        return isa;
-    return delayed ? "remote:delay=50" : "remote:late";
+            return names[i][which];
+    static const char *const best[] = {NULL, "remote:late", "remote:delay=50",
+                                       "split:1:cpu+remote:late"};
+    return isa != NULL ? isa : best[which];
 }
 
 void fixture_isas_find(fixture_isas *isas) {

@@ -34,8 +34,8 @@ const void *fixture_npy(file_map *map, const char *relative, const char *descr, 
 
 /* The device that a test opens an engine with: `isa` itself (NULL: none in particular), or with
  * AVO_TEST_DEVICE=remote the remote test device in front of it, which begins work when it is waited
- * for (remote-delayed: on a thread, 50 µs later), or another device that it names in the place of
- * all but the reference. The text lives for ever. */
+ * for (remote-delayed: on a thread, 50 µs later; split: for the model's last layer alone), or
+ * another device that it names in the place of all but the reference. The text lives for ever. */
 const char *test_device(const char *isa);
 /* AVO_TEST_DEVICE is set: device memory is not the host's. */
 bool test_device_is_remote(void);

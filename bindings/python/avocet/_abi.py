@@ -98,7 +98,8 @@ class EngineOptions(Structure):
                 ("speculate", c.c_char_p), ("draft_tokens", c.c_uint32),
                 ("draft_controller", c.c_char_p), ("draft_model", Handle),
                 ("draft_heads", c.POINTER(Handle)), ("draft_heads_count", c.c_size_t),
-                ("arithmetic", c.c_char_p)]
+                ("arithmetic", c.c_char_p), ("gpu_layers", c.c_char_p),
+                ("kv_host_bytes", c.c_uint64)]
 
 
 class Plan(Structure):
@@ -113,7 +114,8 @@ class Plan(Structure):
                 ("stream_bytes", c.c_uint64),
                 ("device_kind", c.c_char_p), ("arithmetic", c.c_char_p), ("host_memory", c.c_bool),
                 ("host_available_bytes", c.c_uint64), ("draft_bytes", c.c_uint64),
-                ("arithmetic_why", c.c_char_p)]
+                ("arithmetic_why", c.c_char_p), ("cpu_layers", c.c_uint32),
+                ("cpu_bytes", c.c_uint64), ("kv_host_bytes", c.c_uint64)]
 
 
 class TelemetryOptions(Structure):
@@ -157,7 +159,9 @@ class KvInfo(Structure):
     _fields_ = [("size", c.c_size_t), ("page_tokens", c.c_uint32), ("pages", c.c_uint32),
                 ("pages_free", c.c_uint32), ("pages_cached", c.c_uint32),
                 ("pages_used", c.c_uint32), ("prefix_queried_tokens", c.c_uint64),
-                ("prefix_hit_tokens", c.c_uint64)]
+                ("prefix_hit_tokens", c.c_uint64), ("pages_host", c.c_uint32),
+                ("pages_host_cached", c.c_uint32), ("pages_moved_out", c.c_uint64),
+                ("pages_moved_in", c.c_uint64)]
 
 
 class AdapterOptions(Structure):

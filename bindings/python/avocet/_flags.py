@@ -110,15 +110,19 @@ def _add_sampling(add) -> None:
         help="stop at this token, in addition to the model's own; may be repeated")
 
 
-def _panel_cache(text: str) -> int:
-    """Bytes; 0: off."""
+def _bytes(text: str, others: str = "") -> int:
     match = re.fullmatch(r"(\d+)([KMGT]?)", text)
-    if text in ("auto", "off"):
-        return 0 if text == "off" else 16 << 30
     if match is None or not 0 < int(match[1]) << " KMGT".index(match[2] or " ") * 10 < 1 << 64:
         raise argparse.ArgumentTypeError(
-            f'"{text:.40}" must be off, auto, or a size such as 500M or 4G')
+            f'"{text:.40}" must be {others}a size such as 500M or 4G')
     return int(match[1]) << " KMGT".index(match[2] or " ") * 10
+
+
+def _panel_cache(text: str) -> int:
+    """Bytes; 0: off."""
+    if text in ("auto", "off"):
+        return 0 if text == "off" else 16 << 30
+    return _bytes(text, "off, auto, or ")
 
 
 def panel_folder() -> Optional[str]:
@@ -142,6 +146,10 @@ def _add_engine(add) -> None:
     add("--isa", dest="device", type=_device, metavar=_OWN_DEVICES,
         help="older name of --device")
     add("--arithmetic", action=_Choice, metavar="exact|fast")
+    add("--kv-host", type=_bytes, default=0, metavar="SIZE",
+        help="host memory (such as 4G) for cached prefixes that leave the device")
+    add("--gpu-layers", metavar="N|auto",
+        help="layers on the device; the CPU computes the others (default: all)")
     add("--huge-pages", action=_Choice, metavar="auto|on|off")
     add("--numa", action=_Choice, metavar="first-touch|interleave|off")
     add("--pin", action=_Choice, metavar="none|core|node")
@@ -332,8 +340,9 @@ def model_options(flags) -> Dict[str, Any]:
 def engine_options(flags) -> Dict[str, Any]:
     """But for the context and the pool."""
     return dict(threads=flags.threads, kv_type=flags.kv_type, device=flags.device,
-                arithmetic=flags.arithmetic, huge_pages=flags.huge_pages, numa=flags.numa,
-                pin=flags.pin, lock=flags.lock,
+                arithmetic=flags.arithmetic, gpu_layers=flags.gpu_layers,
+                kv_host_bytes=flags.kv_host,
+                huge_pages=flags.huge_pages, numa=flags.numa, pin=flags.pin, lock=flags.lock,
                 adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx,
                 speculate=flags.speculate, draft_tokens=flags.draft_tokens,
                 draft_controller=flags.draft_controller)

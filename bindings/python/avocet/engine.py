@@ -124,6 +124,9 @@ class Plan:
     stream_bytes: int
     arithmetic: str
     arithmetic_why: str
+    cpu_layers: int
+    cpu_bytes: int
+    kv_host_bytes: int
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,10 @@ class KvInfo:
     pages_used: int
     prefix_queried_tokens: int
     prefix_hit_tokens: int
+    pages_host: int
+    pages_host_cached: int
+    pages_moved_out: int
+    pages_moved_in: int
 
 
 @dataclass(frozen=True)
@@ -165,11 +172,15 @@ class EngineOptions:
     draft_tokens: int = 0
     draft_controller: Optional[str] = None
     arithmetic: Optional[str] = None
+    gpu_layers: Union[int, str, None] = None
+    kv_host_bytes: int = 0
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
         taps = [_abi.in_range(ctypes.c_uint32, "taps", layer)
                 for layer in items("taps", values["taps"], "layers")]
+        if isinstance(values["gpu_layers"], int):
+            values["gpu_layers"] = str(values["gpu_layers"])
         values.update(taps=(ctypes.c_uint32 * len(taps))(*taps), tap_count=len(taps))
         return _abi.EngineOptions(**{name: encoded(value) if isinstance(value, str) else value
                                      for name, value in values.items()})

@@ -16,6 +16,7 @@
 
 #include "base/checked.h"
 #include "base/hash.h"
+#include "device/matrices.h"
 #include "device/store.h"
 #include "quant/panels.h"
 
@@ -37,34 +38,11 @@ typedef struct panels {
     bool kept;     /* they lie in the keeper's file */
 } panels;
 
-/* ---- Every matrix, in the order of the forward pass ---- */
-
-static const size_t layer_linears[] = {offsetof(layer_view, query), offsetof(layer_view, key),
-                                       offsetof(layer_view, value), offsetof(layer_view, output),
-                                       offsetof(layer_view, gate),  offsetof(layer_view, up),
-                                       offsetof(layer_view, down)};
-#define LAYER_LINEARS (sizeof(layer_linears) / sizeof(layer_linears[0]))
-
-static size_t linear_count(const model_view *view) {
-    return 3 + view->layers * LAYER_LINEARS;
-}
-
-static const weight_view *weight_at(const model_view *view, size_t index) {
-    size_t layered = view->layers * LAYER_LINEARS;
-    if (index == 0)
-        return &view->embedding_project.weight;
-    if (index == layered + 1)
-        return &view->head_project.weight;
-    if (index == layered + 2)
-        return &view->head.weight;
-    const layer_view *layer = &view->layer[(index - 1) / LAYER_LINEARS];
-    const void *linear = (const char *)layer + layer_linears[(index - 1) % LAYER_LINEARS];
-    return &((const linear_view *)linear)->weight;
-}
+/* ---- The view that is built ---- */
 
 /* The same place in the view that is being built, whose layers are ours to write. */
 static weight_view *weight_to(panels *panels, size_t index) {
-    return (weight_view *)(uintptr_t)weight_at(&panels->view, index);
+    return (weight_view *)(uintptr_t)matrices_at(&panels->view, index);
 }
 
 /* ---- The plan ---- */
@@ -104,14 +82,6 @@ static avo_status repack_of(const cpu_device *cpu, const weights_source *source,
     return AVO_OK;
 }
 
-/* Bytes of the file that nobody reads again. */
-static uint64_t stored_bytes(const weight_view *weight) {
-    uint64_t bytes = 0;
-    bool known = weight->data != NULL &&
-                 weight_bytes(weight->type, weight->layout, weight->rows, weight->k, &bytes);
-    return known ? bytes : 0;
-}
-
 /* What a block of panels depends on besides the numbers of the file. */
 static void add_matrix(hash_stream *stream, size_t index, const repack *matrix, size_t offset) {
     const uint64_t numbers[] = {index,
@@ -132,8 +102,8 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
     hash_stream stream;
     hash_wide_begin(&stream);
     *plan = (weights_plan){.mapped_bytes = source->file_bytes};
-    for (size_t i = 0; i < linear_count(view); i++) {
-        const weight_view *weight = weight_at(view, i);
+    for (size_t i = 0; i < matrices_count(view); i++) {
+        const weight_view *weight = matrices_at(view, i);
         if (weight->data == NULL)
             continue;
         repack matrix;
@@ -148,7 +118,7 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
             return status_fail(error, AVO_ERROR_LIMIT, "%s: the repacked weights are too large",
                                source->path);
         if (weight->data != view->embedding.data) /* tied: rows are still looked up there */
-            plan->mapped_bytes -= stored_bytes(weight);
+            plan->mapped_bytes -= matrices_bytes_of(weight);
     }
     *layout = (weights_layout){.bytes = total};
     hash_wide_sum(&stream, layout->key);
@@ -192,7 +162,10 @@ static void panels_key(const cpu_device *cpu, const weights_source *source,
         snprintf(key, STORE_KEY_MAX, PANELS_KEY " %u of %u%s", group->rank, group->ranks,
                  group->by_layers ? " by layers" : "");
     else if (has_data_apart(cpu))
-        snprintf(key, STORE_KEY_MAX, PANELS_KEY " %p", (const void *)cpu->data);
+        snprintf(key, STORE_KEY_MAX, PANELS_KEY " %p layers %u", (const void *)cpu->data,
+                 source->part_layers);
+    else if (source->part_layers > 0)
+        snprintf(key, STORE_KEY_MAX, PANELS_KEY " of the first %u layers", source->part_layers);
     else
         snprintf(key, STORE_KEY_MAX, PANELS_KEY);
 }
@@ -211,14 +184,6 @@ static void part_close(const cpu_device *cpu, part_source *part) {
     allocator_give(cpu->base.allocator, part->layers, part->bytes);
 }
 
-static uint64_t all_bytes(const model_view *view) {
-    uint64_t bytes = stored_bytes(&view->embedding) + stored_bytes(&view->position_embedding);
-    for (size_t i = 0; i < linear_count(view); i++)
-        if (weight_at(view, i)->data != view->embedding.data) /* tied */
-            bytes += stored_bytes(weight_at(view, i));
-    return bytes;
-}
-
 static avo_status part_open(const cpu_device *cpu, const weights_source *source, part_source *part,
                             avo_error *error) {
     const model_view *whole = source->model;
@@ -231,7 +196,7 @@ static avo_status part_open(const cpu_device *cpu, const weights_source *source,
         return status_no_memory(error, "layers", part->bytes);
     group_model(cpu->group, whole, part->layers, &part->model);
     part->source.model = &part->model;
-    part->source.file_bytes -= all_bytes(whole) - all_bytes(&part->model);
+    part->source.file_bytes -= matrices_bytes(whole) - matrices_bytes(&part->model);
     return AVO_OK;
 }
 
@@ -377,14 +342,14 @@ static avo_status repack_all(walk *walk, uint32_t items, team *team, avo_error *
 
 /* Which part of the kernels' product the matrix is. */
 static void find_neighbours(const model_view *view, size_t index, repack *matrix) {
-    size_t place = index == 0 ? LAYER_LINEARS : (index - 1) % LAYER_LINEARS;
+    size_t place = index == 0 ? MATRICES_OF_LAYER : (index - 1) % MATRICES_OF_LAYER;
     matrix->together = weight_panels(&matrix->from);
-    if (index > view->layers * LAYER_LINEARS || place > 2)
+    if (index > view->layers * MATRICES_OF_LAYER || place > 2)
         return;
     matrix->together = 0;
     for (size_t other = 0; other < 3; other++) {
         matrix->before = other == place ? matrix->together : matrix->before;
-        matrix->together += weight_panels(weight_at(view, index - place + other));
+        matrix->together += weight_panels(matrices_at(view, index - place + other));
     }
 }
 
@@ -401,8 +366,8 @@ typedef struct building {
 static avo_status lay_out(const building *b, const uint8_t *at, repack *list, walk *walk,
                           avo_error *error) {
     const model_view *model = b->source->model;
-    for (size_t i = 0; i < linear_count(model); i++) {
-        const weight_view *weight = weight_at(model, i);
+    for (size_t i = 0; i < matrices_count(model); i++) {
+        const weight_view *weight = matrices_at(model, i);
         repack matrix;
         if (weight->data == NULL)
             continue;
@@ -422,7 +387,7 @@ static avo_status lay_out(const building *b, const uint8_t *at, repack *list, wa
 /* `kept`: the block is there already; NULL: it is repacked into the region. */
 static avo_status fill(const building *b, const uint8_t *kept, avo_error *error) {
     const avo_allocator *allocator = b->cpu->base.allocator;
-    size_t count = linear_count(b->source->model);
+    size_t count = matrices_count(b->source->model);
     repack *list = allocator_take_array(allocator, count, sizeof(*list));
     if (list == NULL)
         return status_no_memory(error, "the list of matrices", count * sizeof(*list));
@@ -476,7 +441,7 @@ static avo_status lock_weight(const weights_source *source, const weight_view *w
     if (weight->data == NULL)
         return AVO_OK;
     avo_status status =
-        region_lock(weight->data, (size_t)stored_bytes(weight), "mapped weights", error);
+        region_lock(weight->data, (size_t)matrices_bytes_of(weight), "mapped weights", error);
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", source->path);
 }
 
@@ -484,9 +449,9 @@ static avo_status lock_mapped(const building *b, avo_error *error) {
     const model_view *view = &b->panels->view;
     AVO_TRY(lock_weight(b->source, &view->embedding, error));
     AVO_TRY(lock_weight(b->source, &view->position_embedding, error));
-    for (size_t i = 0; i < linear_count(view); i++) {
-        const weight_view *weight = weight_at(view, i);
-        if (b->panels->kept || weight->data == weight_at(b->source->model, i)->data)
+    for (size_t i = 0; i < matrices_count(view); i++) {
+        const weight_view *weight = matrices_at(view, i);
+        if (b->panels->kept || weight->data == matrices_at(b->source->model, i)->data)
             AVO_TRY(lock_weight(b->source, weight, error));
     }
     return AVO_OK;

@@ -84,6 +84,20 @@ static avo_status zero(device *device, const device_memory *memory, size_t offse
     return finish_copy(port, result, "clearing memory", error);
 }
 
+static avo_status pinned_take(device *device, size_t bytes, const char *what, uint8_t **data,
+                              avo_error *error) {
+    cuda_port *port = cuda_of(device)->port;
+    char taking[96];
+    snprintf(taking, sizeof(taking), "taking pinned memory for %s", what);
+    return cuda_status(port, port->operations->host_take(port, bytes, (void **)(void *)data),
+                       taking, error);
+}
+
+static void pinned_give(device *device, uint8_t *data) {
+    cuda_port *port = cuda_of(device)->port;
+    port->operations->host_give(port, data);
+}
+
 /* ---- Opening ---- */
 
 static void close_device(device *device) {
@@ -101,6 +115,8 @@ static const device_operations operations = {
     .copy_out = copy_out,
     .copy_across = copy_across,
     .zero = zero,
+    .pinned_take = pinned_take,
+    .pinned_give = pinned_give,
     .weights_plan = cuda_weights_plan,
     .weights_open = cuda_weights_open,
     .weights_size = sizeof(cuda_weights),
@@ -191,7 +207,10 @@ static avo_status open_card(const device_driver *driver, const device_options *o
     cuda_port *port = NULL;
     AVO_TRY(read_parameters(parameters, &index, &tuning, error));
     AVO_TRY(cuda_library_open(&library, error));
-    AVO_TRY(cuda_port_open(options->allocator, &library, cuda_image(), index, &port, error));
+    const void *image[CUDA_UNITS];
+    for (uint32_t i = 0; i < CUDA_UNITS; i++)
+        image[i] = cuda_image(i);
+    AVO_TRY(cuda_port_open(options->allocator, &library, image, index, &port, error));
     return cuda_open_with(driver, options, port, &tuning, out, error);
 }
 

@@ -12,7 +12,7 @@ typedef struct card_port {
     cuda_library library;
     cu_device device;
     cu_context context; /* the card's primary one; NULL: not retained */
-    cu_module module;
+    cu_module module[CUDA_UNITS];
     cu_function kernel[CUDA_KERNELS];
     cu_stream queue[CUDA_QUEUES];
 } card_port;
@@ -67,8 +67,9 @@ static void card_close(cuda_port *port) {
         for (int i = 0; i < CUDA_QUEUES; i++)
             if (card->queue[i] != NULL)
                 (void)library->stream_close(card->queue[i]);
-        if (card->module != NULL)
-            (void)library->module_unload(card->module);
+        for (int i = 0; i < CUDA_UNITS; i++)
+            if (card->module[i] != NULL)
+                (void)library->module_unload(card->module[i]);
         (void)library->context_release(card->device);
     }
     cuda_library_close(&card->library);
@@ -226,9 +227,16 @@ static cu_result find_kernels(card_port *card) {
         CUDA_KERNEL_TABLE(X)
 #undef X
     };
+#define X(name, call, threads, blocks, waits) +1
+    static const int counts[CUDA_UNITS] = {CUDA_KERNELS_PRODUCTS(X), CUDA_KERNELS_FEW(X),
+                                           CUDA_KERNELS_ROWS(X), CUDA_KERNELS_FAST(X),
+                                           CUDA_KERNELS_FAST_ATTEND(X)};
+#undef X
     cu_result result = 0;
-    for (int i = 0; i < CUDA_KERNELS && result == 0; i++)
-        result = card->library.function_get(&card->kernel[i], card->module, names[i]);
+    for (int unit = 0, i = 0; unit < CUDA_UNITS; unit++)
+        for (int end = i + counts[unit]; i < end; i++)
+            if (result == 0)
+                result = card->library.function_get(&card->kernel[i], card->module[unit], names[i]);
     for (int i = 0; i < CUDA_KERNELS && result == 0; i++) {
         result = card->library.function_set(card->kernel[i], CU_SHARED_DYNAMIC,
                                             (int)card->base.limits.shared);
@@ -257,7 +265,8 @@ static cu_result read_limits(card_port *card) {
     return result;
 }
 
-static avo_status open_parts(card_port *card, const void *image, int index, avo_error *error) {
+static avo_status open_parts(card_port *card, const void *const image[CUDA_UNITS], int index,
+                             avo_error *error) {
     const cuda_library *library = &card->library;
     AVO_TRY(cuda_library_check(library, index, error));
     AVO_TRY(cuda_status(&card->base, library->device_get(&card->device, index), "finding the card",
@@ -267,8 +276,9 @@ static avo_status open_parts(card_port *card, const void *image, int index, avo_
     AVO_TRY(
         cuda_status(&card->base, library->context_set(card->context), "opening the card", error));
     AVO_TRY(cuda_status(&card->base, read_limits(card), "asking for the card's limits", error));
-    AVO_TRY(cuda_status(&card->base, library->module_load(&card->module, image),
-                        "loading the kernels", error));
+    for (int i = 0; i < CUDA_UNITS; i++)
+        AVO_TRY(cuda_status(&card->base, library->module_load(&card->module[i], image[i]),
+                            "loading the kernels", error));
     AVO_TRY(cuda_status(&card->base, find_kernels(card), "finding the kernels", error));
     for (int i = 0; i < CUDA_QUEUES; i++)
         AVO_TRY(cuda_status(&card->base,
@@ -277,8 +287,9 @@ static avo_status open_parts(card_port *card, const void *image, int index, avo_
     return AVO_OK;
 }
 
-avo_status cuda_port_open(const avo_allocator *allocator, cuda_library *library, const void *image,
-                          int index, cuda_port **out, avo_error *error) {
+avo_status cuda_port_open(const avo_allocator *allocator, cuda_library *library,
+                          const void *const image[CUDA_UNITS], int index, cuda_port **out,
+                          avo_error *error) {
     card_port *card = allocator_take_array(allocator, 1, sizeof(*card));
     if (card == NULL) {
         cuda_library_close(library);

@@ -75,15 +75,16 @@ AVO_MUST_USE avo_status cuda_status(cuda_port *port, cu_result result, const cha
 
 /* Whether this build has kernels; AVO_ERROR_UNSUPPORTED: nvcc was not found when it was made. */
 AVO_MUST_USE avo_status cuda_image_check(avo_error *error);
-const void *cuda_image(void);
+/* Of one part of the kernels' table. */
+const void *cuda_image(uint32_t unit);
 
 /* Whether card 0 could be opened; the error's text says what the build or the machine lacks. */
 AVO_MUST_USE avo_status cuda_available(avo_error *error);
 
 /* Card number `index` of the library, which the port then owns, whether this succeeds or not. */
 AVO_MUST_USE avo_status cuda_port_open(const avo_allocator *allocator, cuda_library *library,
-                                       const void *image, int index, cuda_port **out,
-                                       avo_error *error);
+                                       const void *const image[CUDA_UNITS], int index,
+                                       cuda_port **out, avo_error *error);
 /* Whether it could be opened: library, driver's version, number of cards. */
 AVO_MUST_USE avo_status cuda_library_check(const cuda_library *library, int index,
                                            avo_error *error);

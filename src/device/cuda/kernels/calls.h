@@ -6,8 +6,10 @@
 #include "device/exact/panel.h"
 
 /* X(name, structure of its call, threads and blocks of a multiprocessor that it is compiled for,
- * whether it waits itself for the kernel in front): the kernels, in the order of cuda_kernel. */
-#define CUDA_KERNEL_TABLE(X)                                                                       \
+ * whether it waits itself for the kernel in front): the kernels, in the order of cuda_kernel. A
+ * part of the table is compiled by itself, so that several processors share the work
+ * (kernels_products.cu and others). */
+#define CUDA_KERNELS_PRODUCTS(X)                                                                   \
     X(prepare, prepare_call, 512, 1, false)                                                        \
     X(prepare_batch, prepare_batch, 512, 1, false)                                                 \
     X(linear_q4r, linear_batch, 512, 1, false)                                                     \
@@ -20,11 +22,14 @@
     X(wide_16, wide_call, 128 * WIDE_GROUPS_16 * WIDE_SPLITS_16, 1, false)                         \
     X(wide_x, prepare_call, 256, 4, false)                                                         \
     X(linear_units, linear_batch, 512, 1, false)                                                   \
-    X(linear_float, linear_batch, 512, 1, false)                                                   \
+    X(linear_float, linear_batch, 512, 1, false)
+#define CUDA_KERNELS_FEW(X)                                                                        \
     X(ready, ready_call, FEW_THREADS, 2, true)                                                     \
     X(few_q4r, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_q8b, few_call, FEW_THREADS, 2, true)                                                     \
     X(few_float, few_call, FEW_THREADS, 1, true)                                                   \
+    X(decode, decode_call, 256, 2, true)
+#define CUDA_KERNELS_ROWS(X)                                                                       \
     X(norm, norm_rows_call, 512, 1, false)                                                         \
     X(position, position_call, 512, 1, false)                                                      \
     X(position_64, position_call, 256, 4, false)                                                   \
@@ -34,22 +39,28 @@
     X(attend_int8_128, attend_tiles_call, 128, 3, false)                                           \
     X(attend_half_64, attend_tiles_call, 256, 1, false)                                            \
     X(attend_half_128, attend_tiles_call, 256, 1, false)                                           \
-    X(decode, decode_call, 256, 2, true)                                                           \
     X(head_chunk, head_call, 512, 1, false)                                                        \
     X(head_merge, head_call, 512, 1, false)                                                        \
     X(gain, gain_call, 512, 1, false)                                                              \
     X(offset, offset_call, 512, 1, false)                                                          \
+    X(read, read_call, 512, 1, false)
+#define CUDA_KERNELS_FAST(X)                                                                       \
     X(fast_pack, fast_pack_call, 256, 1, false)                                                    \
     X(fast_prepare, fast_prepare_call, 256, 1, true)                                               \
-    X(fast_position, position_call, 256, 1, true)                                                  \
-    X(fast_decode, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
-    X(fast_attend, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
     X(fast_few, fast_call, FAST_THREADS, 2, true)                                                  \
     X(fast_few16, fast_call, FAST_THREADS, 1, true)                                                \
     X(fast_tile64, fast_call, FAST_TILE_THREADS, 1, true)                                          \
     X(fast_tile128, fast_call, FAST_TILE_THREADS, 1, true)                                         \
-    X(fast_tile256, fast_call, FAST_TILE_THREADS, 1, true)                                         \
-    X(read, read_call, 512, 1, false)
+    X(fast_tile256, fast_call, FAST_TILE_THREADS, 1, true)
+#define CUDA_KERNELS_FAST_ATTEND(X)                                                                \
+    X(fast_position, position_call, 256, 1, true)                                                  \
+    X(fast_decode, fast_attend_call, FAST_ATTEND_THREADS, 1, true)                                 \
+    X(fast_attend, fast_attend_call, FAST_ATTEND_THREADS, 1, true)
+#define CUDA_KERNEL_TABLE(X)                                                                       \
+    CUDA_KERNELS_PRODUCTS(X)                                                                       \
+    CUDA_KERNELS_FEW(X) CUDA_KERNELS_ROWS(X) CUDA_KERNELS_FAST(X) CUDA_KERNELS_FAST_ATTEND(X)
+
+#define CUDA_UNITS 5 /* parts of the table, one image each */
 
 typedef enum cuda_kernel {
 #define X(name, call, threads, blocks, waits) CUDA_KERNEL_##name,
