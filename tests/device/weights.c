@@ -179,7 +179,8 @@ static void every_source_has_its_values(void **state) {
 
 static void packed_files_have_their_values(void **state) {
     (void)state;
-    static const char *const names[] = {"llama2", "gpt2", "gemma3", "opt-350m", "smollm2", "phi3"};
+    static const char *const names[] = {"llama2",  "gpt2", "gemma3",     "opt-350m",
+                                        "smollm2", "phi3", "granite-moe"};
     static const char *const types[] = {"f16", "q8", "q8c", "q4", "keep"};
     device_options copy = plain_options;
     copy.huge_pages = "on";

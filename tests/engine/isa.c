@@ -67,7 +67,7 @@ static void check_type(const fixture *fixture, const fixture_isas *isas, const c
 
 static void all_give_the_same_bits(void **state) {
     (void)state;
-    static const char *const names[] = {"llama3", "gemma3", "qwen3", "opt"};
+    static const char *const names[] = {"llama3", "gemma3", "qwen3", "opt", "olmoe", "gpt-oss"};
     fixture_isas isas;
     fixture_isas_find(&isas);
     char path[256];

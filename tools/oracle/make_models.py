@@ -35,13 +35,20 @@ def random_tensor(case, name, shape):
         return 0.3 * normal + (1.0 if is_norm and not gemma else 0.0)
     if "embed" in name or "wte" in name or "wpe" in name:
         return normal * (4.0 / shape[-1] ** 0.5 if gemma else 0.7)
+    if name.endswith("_bias"):  # of all experts
+        return 0.3 * normal
+    if len(shape) == 3 and not case.startswith("gpt-oss"):  # [experts][outputs][inputs]
+        return normal * 1.5 / shape[2] ** 0.5
+    if name.endswith("gate_up_proj"):  # so large that gpt-oss's activation clips some
+        return normal * 6.0 / shape[1] ** 0.5
     inputs = shape[0] if ".c_" in name else shape[1]
     return normal * 1.5 / inputs ** 0.5
 
 
 def build(case, storage):
     hf.set_seed(0)
-    model = hf.AutoModelForCausalLM.from_config(case.config, attn_implementation="eager").eval()
+    model = hf.AutoModelForCausalLM.from_config(case.config, attn_implementation="eager",
+                                                   experts_implementation="eager").eval()
     seen = set()
     for name, parameter in model.named_parameters():
         if parameter.data_ptr() in seen:

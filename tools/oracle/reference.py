@@ -28,7 +28,8 @@ def load_wrapped(folder, kind=torch.float32):
 def load(folder, kind=torch.float32):
     if json.loads((folder / "config.json").read_text())["model_type"] == "gemma3":
         return load_wrapped(folder, kind)
-    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, attn_implementation="eager")
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, attn_implementation="eager",
+                                                   experts_implementation="eager")
     return model.eval()
 
 

@@ -33,8 +33,9 @@
 typedef struct panels {
     model_view view; /* rotation tables are those of whoever built it: each engine has its own */
     layer_view *layers;
-    region region; /* {0} where they are kept, or nothing was repacked */
-    bool kept;     /* they lie in the keeper's file */
+    expert_view *experts; /* [layers][experts_max]; NULL: there are none */
+    region region;        /* {0} where they are kept, or nothing was repacked */
+    bool kept;            /* they lie in the keeper's file */
 } panels;
 
 /* ---- Every matrix, in the order of the forward pass ---- */
@@ -45,20 +46,56 @@ static const size_t layer_linears[] = {offsetof(layer_view, query), offsetof(lay
                                        offsetof(layer_view, down)};
 #define LAYER_LINEARS (sizeof(layer_linears) / sizeof(layer_linears[0]))
 
+/* Behind these, in models with experts: the router's, the shared expert's, then each expert's. */
+static const size_t experts_linears[] = {
+    offsetof(layer_view, experts.router), offsetof(layer_view, experts.shared_gate),
+    offsetof(layer_view, experts.shared.gate), offsetof(layer_view, experts.shared.up),
+    offsetof(layer_view, experts.shared.down)};
+#define EXPERTS_LINEARS (sizeof(experts_linears) / sizeof(experts_linears[0]))
+static const size_t expert_linears[] = {offsetof(expert_view, gate), offsetof(expert_view, up),
+                                        offsetof(expert_view, down)};
+#define EXPERT_LINEARS (sizeof(expert_linears) / sizeof(expert_linears[0]))
+
+/* Of every layer, whether or not it has them all. */
+static size_t layer_count(const model_view *view) {
+    size_t experts = EXPERTS_LINEARS + view->experts_max * EXPERT_LINEARS;
+    return LAYER_LINEARS + (view->experts_max > 0 ? experts : 0);
+}
+
 static size_t linear_count(const model_view *view) {
-    return 3 + view->layers * LAYER_LINEARS;
+    return 3 + view->layers * layer_count(view);
+}
+
+/* NULL: the layer has no such expert. */
+static const weight_view *expert_weight_at(const layer_view *layer, size_t place) {
+    if (place < EXPERTS_LINEARS) {
+        const void *linear = (const char *)layer + experts_linears[place];
+        return &((const linear_view *)linear)->weight;
+    }
+    size_t expert = (place - EXPERTS_LINEARS) / EXPERT_LINEARS;
+    if (expert >= layer->experts.count)
+        return NULL;
+    const void *linear = (const char *)&layer->experts.expert[expert] +
+                         expert_linears[(place - EXPERTS_LINEARS) % EXPERT_LINEARS];
+    return &((const linear_view *)linear)->weight;
 }
 
 static const weight_view *weight_at(const model_view *view, size_t index) {
-    size_t layered = view->layers * LAYER_LINEARS;
+    static const weight_view none = {0};
+    size_t each = layer_count(view), layered = view->layers * each;
     if (index == 0)
         return &view->embedding_project.weight;
     if (index == layered + 1)
         return &view->head_project.weight;
     if (index == layered + 2)
         return &view->head.weight;
-    const layer_view *layer = &view->layer[(index - 1) / LAYER_LINEARS];
-    const void *linear = (const char *)layer + layer_linears[(index - 1) % LAYER_LINEARS];
+    const layer_view *layer = &view->layer[(index - 1) / each];
+    size_t place = (index - 1) % each;
+    if (place >= LAYER_LINEARS) {
+        const weight_view *weight = expert_weight_at(layer, place - LAYER_LINEARS);
+        return weight != NULL ? weight : &none;
+    }
+    const void *linear = (const char *)layer + layer_linears[place];
     return &((const linear_view *)linear)->weight;
 }
 
@@ -377,9 +414,10 @@ static avo_status repack_all(walk *walk, uint32_t items, team *team, avo_error *
 
 /* Which part of the kernels' product the matrix is. */
 static void find_neighbours(const model_view *view, size_t index, repack *matrix) {
-    size_t place = index == 0 ? LAYER_LINEARS : (index - 1) % LAYER_LINEARS;
+    size_t each = layer_count(view);
+    size_t place = index == 0 ? LAYER_LINEARS : (index - 1) % each;
     matrix->together = weight_panels(&matrix->from);
-    if (index > view->layers * LAYER_LINEARS || place > 2)
+    if (index > view->layers * each || place > 2)
         return;
     matrix->together = 0;
     for (size_t other = 0; other < 3; other++) {
@@ -440,8 +478,30 @@ static void panels_release(void *owner, void *value) {
     const avo_allocator *allocator = owner;
     panels *panels = value;
     region_close(&panels->region);
+    allocator_give(allocator, panels->experts,
+                   (size_t)panels->view.layers * panels->view.experts_max * sizeof(expert_view));
     allocator_give(allocator, panels->layers, panels->view.layers * sizeof(layer_view));
     allocator_give(allocator, panels, sizeof(*panels));
+}
+
+/* Experts of our own, in the place of the model's. */
+static avo_status take_experts(building *b, avo_error *error) {
+    const model_view *model = b->source->model;
+    size_t each = model->experts_max, count = model->layers * each;
+    if (count == 0)
+        return AVO_OK;
+    b->panels->experts = allocator_take_array(b->cpu->base.allocator, count, sizeof(expert_view));
+    if (b->panels->experts == NULL)
+        return status_no_memory(error, "experts", count * sizeof(expert_view));
+    for (uint32_t i = 0; i < model->layers; i++) {
+        experts_view *experts = &b->panels->layers[i].experts;
+        if (experts->count == 0)
+            continue;
+        expert_view *own = b->panels->experts + i * each;
+        memcpy(own, experts->expert, experts->count * sizeof(expert_view));
+        experts->expert = own;
+    }
+    return AVO_OK;
 }
 
 static avo_status take_layers(building *b, avo_error *error) {
@@ -457,7 +517,7 @@ static avo_status take_layers(building *b, avo_error *error) {
         memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
     panels->view = *source->model;
     panels->view.layer = panels->layers;
-    return AVO_OK;
+    return take_experts(b, error);
 }
 
 static avo_status take_region(const building *b, avo_error *error) {
