@@ -75,6 +75,8 @@ static avo_status read_record(const model_source *source, cursor *at, avo_config
                            at->size, AVO_CONFIG_RECORD_DENSE);
     memcpy(record, bytes, AVO_CONFIG_RECORD_DENSE);
     if (record->record_bytes < AVO_CONFIG_RECORD_DENSE || record->record_bytes > at->size ||
+        (record->record_bytes > AVO_CONFIG_RECORD_DENSE &&
+         record->record_bytes < sizeof(*record)) ||
         record->record_bytes % 8 != 0)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: config record claims %u bytes, the section has %zu", source->path,
