@@ -61,6 +61,11 @@ static const known_name layer_names[] = {
     {"ffn_up_exps.weight", PACK_ROLE_UP_EXPERTS, false},
     {"ffn_down_exps.weight", PACK_ROLE_DOWN_EXPERTS, false},
     {"ffn_gate_up_exps.weight", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_gate_up_exps.bias", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_gate_up_exps.blocks", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_gate_up_exps.scales", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_down_exps.blocks", PACK_ROLE_DOWN_EXPERTS, false},
+    {"ffn_down_exps.scales", PACK_ROLE_DOWN_EXPERTS, false},
     {NULL, PACK_ROLE_DROPPED, false},
 };
 

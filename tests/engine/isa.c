@@ -77,7 +77,8 @@ static void all_give_the_same_bits(void **state) {
     fixture_isas_find(&isas);
     char path[256];
     snprintf(path, sizeof(path), "%s/isa.avo", test_scratch_folder());
-    for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+    size_t count = sizeof(names) / sizeof(names[0]) - (test_device_has_threads() ? 0 : 2);
+    for (size_t n = 0; n < count; n++) { /* only CPUs compute the last two */
         char model[256];
         bool twin = strcmp(names[n], "gpt-oss") == 0; /* its safetensors are not packed */
         snprintf(model, sizeof(model), "models/%s%s", names[n], twin ? ".gguf" : "");

@@ -83,7 +83,7 @@ static void exact_types_give_equal_logits(void **state) {
     (void)state;
     for (size_t i = 0; i < FIXTURE_COUNT; i++)
         for (int twin = 0; twin <= (fixture_names[i].twin ? 1 : 0); twin++) {
-            if (twin == 0 && strcmp(fixture_names[i].name, "gpt-oss") == 0)
+            if (twin == 0 && strncmp(fixture_names[i].name, "gpt-oss", 7) == 0)
                 continue; /* refused, below */
             const pack_type types[] = {PACK_F32, PACK_KEEP};
             for (size_t t = 0; t < 2; t++) {

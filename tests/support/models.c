@@ -39,6 +39,7 @@ const fixture_name fixture_names[FIXTURE_COUNT] = {
     {"olmoe", true},
     {"granite-moe", true},
     {"gpt-oss", true},
+    {"gpt-oss-mxfp4", false},
 };
 
 const void *fixture_npy(file_map *map, const char *relative, const char *descr, size_t item_bytes,

@@ -20,6 +20,7 @@ class Case:
     shard: str = ""  # largest shard, to make several files
     gguf: bool = False  # a GGUF twin beside it
     bare_names: bool = False  # tensor names without the model prefix, as the hub's gpt2 has them
+    mxfp4: bool = False  # experts in MXFP4, as gpt-oss is published
     wrapped: bool = False  # as the text half of a model with vision (Gemma 3 from 4B on)
 
 
@@ -212,4 +213,7 @@ def cases():
                                 logits_scaling=2.5), storage="bfloat16", gguf=True),
         # gpt-oss: sinks, windows on every other layer, biases, YaRN that is not truncated.
         Case("gpt-oss", gpt_oss(), storage="bfloat16", gguf=True),
+        # … with its experts in MXFP4.
+        Case("gpt-oss-mxfp4", gpt_oss(intermediate_size=64, num_local_experts=3,
+                                      num_experts_per_tok=2), storage="bfloat16", mxfp4=True),
     ]

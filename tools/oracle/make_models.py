@@ -107,6 +107,32 @@ def wrap(folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def round_mxfp4(tensor):
+    """[experts][inputs][outputs] as blocks, scales and the numbers that they hold."""
+    blocks = tensor.transpose(1, 2).float().unflatten(2, (-1, 32))
+    exponents = torch.floor(torch.log2(blocks.abs().amax(-1))) - 2
+    near = (blocks * 2 ** -exponents[..., None])[..., None] - reference.MXFP4
+    numbers = near.abs().argmin(-1).to(torch.uint8)
+    packed = numbers[..., 0::2] | numbers[..., 1::2] << 4
+    return packed, (exponents + 127).to(torch.uint8)
+
+
+def save_mxfp4(folder, model):
+    """Experts on MXFP4's grid, in the model itself and in the file."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        blocks, scales = round_mxfp4(tensors.pop(name))
+        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = blocks.contiguous(), scales
+        exact = reference.mxfp4_numbers(blocks, scales).transpose(1, 2)
+        model.get_parameter(name).data.copy_(exact)
+    save_file(tensors, path, metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
 def save_hidden(case):
     folder = FIXTURES / case.name
     found = reference.hidden(reference.load(folder), numpy.load(folder / "ids.npy"), case.stepwise)
@@ -122,6 +148,8 @@ def make(case):
     model = copy.deepcopy(exact).to(storage)
     shard = {"max_shard_size": case.shard} if case.shard else {}
     model.save_pretrained(folder, **shard)
+    if case.mxfp4:
+        save_mxfp4(folder, exact)
     if case.legacy:
         legacy_config(folder / "config.json")
     if case.wrapped:

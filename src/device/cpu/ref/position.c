@@ -85,7 +85,8 @@ static void position_worker(void *context, uint32_t worker, uint32_t workers) {
         float *query = step->scratch->query + row * layer->heads * size;
         float *key = step->scratch->key + row * layer->kv_heads * size;
         if (layer->whole_norms) {
-            reference_norm_vector(&layer->query_norm, query, (uint32_t)(layer->heads * size), query);
+            reference_norm_vector(&layer->query_norm, query, (uint32_t)(layer->heads * size),
+                                  query);
             reference_norm_vector(&layer->key_norm, key, (uint32_t)(layer->kv_heads * size), key);
         }
         for (uint32_t head = 0; head < layer->heads; head++) {
