@@ -20,7 +20,12 @@ SHAPES = {
     "tinyllama-1.1b": (22, 2048, 5632, 32, 4, 32000, 2048, 1e4, False),
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 128256, 131072, 5e5, True),
     "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128256, 131072, 5e5, False),
+    "olmoe-1b-7b": (16, 2048, 1024, 16, 16, 50304, 4096, 1e4, False),
+    "qwen3-30b-a3b": (48, 2048, 768, 32, 4, 151936, 40960, 1e6, False),
 }
+# Architecture in GGUF, experts, experts of a token; `feed-forward` is an expert's.
+EXPERTS = {"olmoe-1b-7b": ("olmoe", 64, 8), "qwen3-30b-a3b": ("qwen3moe", 128, 8)}
+HEAD_SIZES = {"qwen3-30b-a3b": 128}  # else width / heads
 # number in GGUF, elements and bytes of a block, deviation of the block's integers
 TYPES = {"f32": (0, 1, 4, 0), "f16": (1, 1, 2, 0), "q4_0": (2, 32, 18, 4.6),
          "q4_1": (3, 32, 20, 4.6),
@@ -62,7 +67,9 @@ def random_blocks(kind, blocks, k, generator):
 def tensors_of(shape, file_type):
     """(name, type, rows, k) in the order of a forward pass."""
     layers, width, inner, heads, kv_heads, vocabulary, _, _, tied = SHAPES[shape]
-    kv = width // heads * kv_heads
+    size = HEAD_SIZES.get(shape, width // heads)
+    query, kv = size * heads, size * kv_heads
+    own, experts, _ = EXPERTS.get(shape, ("llama", 1, 0))
     base = {"q4_k_s": "q4_k"}.get(file_type, file_type)
 
     def fits(kind, k):
@@ -78,12 +85,19 @@ def tensors_of(shape, file_type):
     found = [("token_embd.weight", fits(head if tied else base, width), vocabulary, width)]
     for layer in range(layers):
         value = "q5_k" if file_type == "q4_k_s" and layer < 4 else base
-        for part, kind, rows, k in (("attn_norm", "f32", 1, width), ("attn_q", base, width, width),
-                                    ("attn_k", base, kv, width), ("attn_v", value, kv, width),
-                                    ("attn_output", base, width, width),
-                                    ("ffn_norm", "f32", 1, width), ("ffn_gate", base, inner, width),
-                                    ("ffn_up", base, inner, width),
-                                    ("ffn_down", more(layer), width, inner)):
+        parts = [("attn_norm", "f32", 1, width), ("attn_q", base, query, width),
+                 ("attn_k", base, kv, width), ("attn_v", value, kv, width),
+                 ("attn_output", base, width, query), ("ffn_norm", "f32", 1, width)]
+        stacked = "_exps" if shape in EXPERTS else ""
+        if stacked:
+            whole = own == "olmoe"  # its norms of q and k are over all heads
+            parts += [("attn_q_norm", "f32", 1, query if whole else size),
+                      ("attn_k_norm", "f32", 1, kv if whole else size),
+                      ("ffn_gate_inp", "f32", experts, width)]
+        parts += [(f"ffn_gate{stacked}", base, experts * inner, width),
+                  (f"ffn_up{stacked}", base, experts * inner, width),
+                  (f"ffn_down{stacked}", more(layer), experts * width, inner)]
+        for part, kind, rows, k in parts:
             kind = kind if kind == "f32" else fits(kind, k)
             found.append((f"blk.{layer}.{part}.weight", kind, rows, k))
     found.append(("output_norm.weight", "f32", 1, width))
@@ -122,21 +136,30 @@ def text(string):
 
 def metadata_of(shape, file_type):
     layers, width, inner, heads, kv_heads, vocabulary, context, base, _ = SHAPES[shape]
+    own, experts, used = EXPERTS.get(shape, ("llama", 0, 0))
+    size = HEAD_SIZES.get(shape, width // heads)
     number = {"u32": lambda n: struct.pack("<II", 4, n), "f32": lambda n: struct.pack("<If", 6, n)}
-    pairs = [("general.architecture", struct.pack("<I", 8) + text("llama")),
+    pairs = [("general.architecture", struct.pack("<I", 8) + text(own)),
              ("general.name", struct.pack("<I", 8) + text(f"random {shape} {file_type}")),
              ("general.file_type", number["u32"](FILE_TYPES[file_type])),
-             ("llama.block_count", number["u32"](layers)),
-             ("llama.context_length", number["u32"](context)),
-             ("llama.embedding_length", number["u32"](width)),
-             ("llama.feed_forward_length", number["u32"](inner)),
-             ("llama.attention.head_count", number["u32"](heads)),
-             ("llama.attention.head_count_kv", number["u32"](kv_heads)),
-             ("llama.attention.layer_norm_rms_epsilon", number["f32"](1e-5)),
-             ("llama.rope.dimension_count", number["u32"](width // heads)),
-             ("llama.rope.freq_base", number["f32"](base)),
-             ("llama.vocab_size", number["u32"](vocabulary)),
+             (f"{own}.block_count", number["u32"](layers)),
+             (f"{own}.context_length", number["u32"](context)),
+             (f"{own}.embedding_length", number["u32"](width)),
+             (f"{own}.feed_forward_length", number["u32"](inner)),
+             (f"{own}.attention.head_count", number["u32"](heads)),
+             (f"{own}.attention.head_count_kv", number["u32"](kv_heads)),
+             (f"{own}.attention.layer_norm_rms_epsilon", number["f32"](1e-5)),
+             (f"{own}.rope.dimension_count", number["u32"](size)),
+             (f"{own}.rope.freq_base", number["f32"](base)),
+             (f"{own}.vocab_size", number["u32"](vocabulary)),
              ("tokenizer.ggml.model", struct.pack("<I", 8) + text("no_vocab"))]
+    if experts > 0:
+        pairs += [(f"{own}.expert_count", number["u32"](experts)),
+                  (f"{own}.expert_used_count", number["u32"](used)),
+                  (f"{own}.expert_feed_forward_length", number["u32"](inner))]
+    if shape in HEAD_SIZES:
+        pairs += [(f"{own}.attention.key_length", number["u32"](size)),
+                  (f"{own}.attention.value_length", number["u32"](size))]
     return len(pairs), b"".join(text(key) + value for key, value in pairs)
 
 
@@ -150,6 +173,10 @@ def pad(count):
 
 
 def write_tensor(file, kind, rows, k, generator):
+    if kind == "f32" and rows > 1:  # a router
+        numbers = [generator.gauss(0, k ** -0.5) for _ in range(rows * k)]
+        file.write(struct.pack(f"<{rows * k}f", *numbers))
+        return
     if kind == "f32":  # norms
         file.write(struct.pack("<f", 1.0) * (rows * k))
         return
@@ -167,20 +194,28 @@ def write(shape, file_type, path, seed=1):
     if unknown:
         raise SystemExit(f"gguf_random: {file_type} of {shape} needs {sorted(unknown)}, which "
                          "this does not write")
-    write_file(tensors, metadata_of(shape, file_type), path, seed)
+    experts = EXPERTS.get(shape, ("llama", 1, 0))[1]
+    write_file(tensors, metadata_of(shape, file_type), path, seed, experts)
 
 
 def write_adapter(shape, rank, targets, path, seed=1):
     write_file(adapter_tensors(shape, rank, targets), adapter_metadata(rank), path, seed)
 
 
-def write_file(tensors, head, path, seed):
+def dimensions(name, kind, rows, k, experts):
+    """Innermost first."""
+    if "_exps" in name:
+        return (k, rows // experts, experts)
+    return (k,) if kind == "f32" and rows == 1 else (k, rows)
+
+
+def write_file(tensors, head, path, seed, experts=1):
     """The file appears under its name whole or not at all."""
     generator = random.Random(seed)
     count, metadata = head
     infos, offset = b"", 0
     for name, kind, rows, k in tensors:
-        sizes = (k,) if kind == "f32" else (k, rows)
+        sizes = dimensions(name, kind, rows, k, experts)
         infos += text(name) + struct.pack("<I", len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
         infos += struct.pack("<IQ", TYPES[kind][0], offset)
         offset += size_of(kind, rows, k)

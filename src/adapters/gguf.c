@@ -23,13 +23,14 @@ static avo_status expect_text(const adapter_draft *draft, const gguf_metadata *m
 
 /* Mistral's models are llamas there. */
 static const char *gguf_architecture(source_architecture architecture) {
-    return source_architecture_name(architecture == ARCHITECTURE_MISTRAL ? ARCHITECTURE_LLAMA
-                                                                         : architecture);
+    bool llama = architecture == ARCHITECTURE_MISTRAL || architecture == ARCHITECTURE_MIXTRAL;
+    return source_architecture_name(llama ? ARCHITECTURE_LLAMA : architecture);
 }
 
 static bool rows_are_interleaved(source_architecture architecture) {
     return architecture == ARCHITECTURE_LLAMA || architecture == ARCHITECTURE_MISTRAL ||
-           architecture == ARCHITECTURE_SMOLLM3;
+           architecture == ARCHITECTURE_SMOLLM3 || architecture == ARCHITECTURE_MIXTRAL ||
+           architecture == ARCHITECTURE_GRANITE_MOE;
 }
 
 static avo_status place_tensor(adapter_draft *draft, const source_tensor *tensor,

@@ -1,6 +1,8 @@
 /* The modules of every architecture, as Hugging Face and as GGUF call them. */
 #include "adapters/adapters_int.h"
 
+#include "formats/names.h"
+
 #include <stdio.h>
 
 uint32_t module_count(const model_config *config) {
@@ -83,10 +85,16 @@ const char *module_suffix(source_architecture architecture, module_role role) {
     default:
         break;
     }
-    if (role == MODULE_QUERY_NORM && (gemma || architecture == ARCHITECTURE_QWEN3))
+    bool head_norms =
+        gemma || architecture == ARCHITECTURE_QWEN3 || architecture == ARCHITECTURE_QWEN3_MOE;
+    if (role == MODULE_QUERY_NORM && head_norms)
         return "self_attn.q_norm";
-    if (role == MODULE_KEY_NORM && (gemma || architecture == ARCHITECTURE_QWEN3))
+    if (role == MODULE_KEY_NORM && head_norms)
         return "self_attn.k_norm";
+    /* Adapters change attention and norms of a mixture of experts, but no experts. */
+    bool feed_forward = role == MODULE_GATE || role == MODULE_UP || role == MODULE_DOWN;
+    if (feed_forward && names_have_experts(architecture))
+        return NULL;
     if (gemma && role == MODULE_ATTENTION_POST_NORM)
         return "post_attention_layernorm";
     if (gemma && role == MODULE_FEED_FORWARD_NORM)

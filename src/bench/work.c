@@ -17,6 +17,28 @@ static void add_matrix(const weight_view *weight, bool floats, double rows, limi
         work->integer_operations += operations;
 }
 
+/* Bytes count each expert once that a row uses, if rows choose at random: of `count` experts as
+ * many as `rows` rows are expected to use together. */
+static void add_experts(const experts_view *experts, bool floats, double rows, limit_work *work) {
+    if (experts->count == 0 || rows == 0)
+        return;
+    const expert_view *expert = &experts->expert[0], *shared = &experts->shared;
+    double left = 1.0 - (double)experts->used / experts->count, unused = 1.0;
+    for (double row = 0; row < rows; row++)
+        unused *= left;
+    limit_work one = {0};
+    add_matrix(&expert->gate.weight, floats, rows * experts->used, &one);
+    add_matrix(&expert->up.weight, floats, rows * experts->used, &one);
+    add_matrix(&expert->down.weight, floats, rows * experts->used, &one);
+    work->bytes += one.bytes * experts->count * (1.0 - unused);
+    work->integer_operations += one.integer_operations;
+    work->floating_operations += one.floating_operations;
+    add_matrix(&experts->router.weight, floats, rows, work);
+    add_matrix(&shared->gate.weight, floats, rows, work);
+    add_matrix(&shared->up.weight, floats, rows, work);
+    add_matrix(&shared->down.weight, floats, rows, work);
+}
+
 /* Scores and sums of `rows` consecutive rows, the last of which sees `depth + rows` positions. */
 static void add_attention(const layer_view *layer, kv_type kv, bool floats, double depth,
                           double rows, limit_work *work) {
@@ -48,6 +70,7 @@ void bench_step_work(const model_view *model, kv_type kv, bool floats, uint32_t 
                                          &layer->gate,  &layer->up,  &layer->down};
         for (size_t j = 0; j < sizeof(matrices) / sizeof(matrices[0]); j++)
             add_matrix(&matrices[j]->weight, floats, all, work);
+        add_experts(&layer->experts, floats, all, work);
         for (uint32_t session = 0; session < sessions; session++)
             add_attention(layer, kv, floats, depth, rows, work);
     }

@@ -12,7 +12,7 @@ extern const cli_command command_inspect;
 /* ---- Names ---- */
 
 const char *inspect_activation_name(source_activation activation) {
-    static const char *const names[] = {"silu", "gelu_tanh", "gelu_erf", "relu"};
+    static const char *const names[] = {"silu", "gelu_tanh", "gelu_erf", "relu", "clipped swiglu"};
     return names[activation];
 }
 

@@ -6,6 +6,7 @@
 #include "base/region.h"
 #include "device/device.h"
 #include "engine/engine.h"
+#include "model/reads.h"
 #include "sched/cores.h"
 
 #include <string.h>
@@ -20,7 +21,9 @@ typedef struct plan_facts {
     bool requested;   /* with --threads */
     char reason[128]; /* why so many threads */
     avo_scheduler_options scheduler;
-    cores cores;            /* as they will be shared */
+    cores cores; /* as they will be shared */
+    model_reads reads;
+    uint64_t parameters;    /* of the model */
     uint64_t adapter_bytes; /* of every --adapter, packed files that are mapped included */
     bool fits;
 } plan_facts;
@@ -132,6 +135,16 @@ static void write_parts(json_writer *w, const engine_plan_details *details) {
     json_end(w);
 }
 
+/* Of mixtures of experts: what one token reads. */
+static void write_reads(json_writer *w, const plan_facts *facts) {
+    if (facts->reads.experts == 0)
+        return;
+    json_member_u64(w, "parameters", facts->parameters);
+    json_member_u64(w, "token_parameters", facts->reads.parameters);
+    json_member_u64(w, "token_bytes", facts->reads.bytes);
+    json_member_u64(w, "expert_bytes", facts->reads.expert_bytes);
+}
+
 static int print_json(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     cli_json json;
@@ -142,6 +155,7 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "panel_cache_bytes", facts->details.weights.kept_bytes);
     write_ranks(w, &facts->details.weights);
     write_parts(w, &facts->details);
+    write_reads(w, facts);
     json_member_u64(w, "kv_bytes", plan->kv_bytes);
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
@@ -304,6 +318,12 @@ static void print_table(const plan_facts *facts) {
     if (facts->details.weights.kept_bytes > 0)
         print_row("panel cache", facts->details.weights.kept_bytes,
                   "of the weights, repacked by an earlier run (--panel-cache)");
+    if (facts->reads.experts > 0) {
+        snprintf(note, sizeof(note), "a token reads (%u of %u experts): %.1f of %.1f M parameters",
+                 facts->reads.used, facts->reads.experts, (double)facts->reads.parameters * 1e-6,
+                 (double)facts->parameters * 1e-6);
+        print_row("per token", facts->reads.bytes, note);
+    }
     snprintf(note, sizeof(note), "%s, %u pages of %u tokens, context of %u tokens", plan->kv_type,
              plan->kv_pages, plan->kv_page_tokens, plan->context_max);
     print_row("KV", plan->kv_bytes, note);
@@ -361,6 +381,8 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     AVO_THEN(status, cli_draft_heads(model, &own, error));
     AVO_THEN(status, engine_plan_describe(model, &own, &facts->plan, &facts->details, error));
     AVO_THEN(status, add_adapters(model, adapters, facts, error));
+    facts->reads = model_reads_of(&model->view);
+    facts->parameters = model->parameters;
     avo_model_close(model);
     if (status != AVO_OK)
         return status;

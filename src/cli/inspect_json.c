@@ -57,6 +57,12 @@ static void write_config(json_writer *w, const model_config *c) {
     json_member_object_begin(w, "config");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         json_member_u64(w, sizes[i].key, sizes[i].number);
+    if (c->experts > 0) {
+        json_member_u64(w, "experts", c->experts);
+        json_member_u64(w, "experts_used", c->experts_used);
+        json_member_u64(w, "expert_feed_forward", c->expert_feed_forward);
+        json_member_u64(w, "shared_feed_forward", c->shared_feed_forward);
+    }
     json_member_string(w, "activation", inspect_activation_name(c->activation));
     json_member_boolean(w, "tied_head", c->tied_head);
     json_member_number(w, "norm_epsilon", c->norm_epsilon);

@@ -84,6 +84,13 @@ static avo_status write_config(buffer *out, const model_config *c) {
     if (c->window > 0)
         AVO_TRY(buffer_format(out, "window        %u positions in %u of %u layers\n", c->window,
                               count_ones(c->layer_windowed, c->layers), c->layers));
+    if (c->experts > 0)
+        AVO_TRY(buffer_format(out,
+                              "experts       %u of %u per token, feed-forward %u each, in %u of "
+                              "%u layers%s\n",
+                              c->experts_used, c->experts, c->expert_feed_forward,
+                              count_ones(c->layer_experts, c->layers), c->layers,
+                              c->shared_feed_forward > 0 ? ", and a shared one" : ""));
     uint32_t rotary = count_ones(c->layer_rotary, c->layers);
     if (c->rotary_dims > 0 && rotary < c->layers)
         AVO_TRY(buffer_format(out, "no RoPE       in %u of %u layers\n", c->layers - rotary,

@@ -104,13 +104,13 @@ static weights_source all_layers(const weights_source *source, model_view *store
     return all;
 }
 
-/* No device computes experts so far. */
 static avo_status check_dense(const device *device, const weights_source *source,
                               avo_error *error) {
-    for (uint32_t i = 0; i < source->model->layers; i++)
+    for (uint32_t i = 0; i < source->model->layers && !device->info.experts; i++)
         if (source->model->layer[i].experts.count > 0)
             return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: layer %u has %u experts, device %s computes dense layers only",
+                               "%s: layer %u has %u experts, device %s computes dense layers only; "
+                               "use a CPU device (--device cpu)",
                                source->path, i, source->model->layer[i].experts.count,
                                device->info.name);
     return AVO_OK;

@@ -91,6 +91,7 @@ typedef struct device_info {
      * so that a page must be zeroed before its first step. */
     bool whole_pages;
     kv_type kv_default; /* how K and V are stored where nobody asks for a type */
+    bool experts;       /* computes mixtures of experts, too */
     bool observes;      /* shows the inputs of matrices to an observer */
     bool parallel;      /* two streams compute at the same time; else it computes one step at a time
                            and is opened with one stream */

@@ -29,7 +29,10 @@ typedef enum activation_kind {
     ACTIVATION_SILU,
     ACTIVATION_GELU_TANH,
     ACTIVATION_GELU_ERF,
-    ACTIVATION_RELU
+    ACTIVATION_RELU,
+    /* gpt-oss, gated only: with g = min(gate, 7) and u = up cut to −7 … 7,
+     * g · sigmoid(1.702 g) · (u + 1) */
+    ACTIVATION_SWIGLU_CLIPPED
 } activation_kind;
 
 /* How positions enter a layer: by rotation of q and k with table `rotary`, or not at all here
@@ -50,25 +53,43 @@ typedef struct rotary_table {
 } rotary_table;
 
 /* The feed-forward part of a mixture of experts: a router picks `used` of `count` experts for each
- * row and weighs their outputs. */
+ * row and weighs their outputs. All experts of a layer have the same shapes and types. */
 typedef struct expert_view {
     linear_view gate, up, down;
 } expert_view;
 
+typedef enum router_kind {
+    ROUTER_SOFTMAX,    /* weights: softmax over all experts, then the highest are taken */
+    ROUTER_TOP_SOFTMAX /* the highest logits are taken, weights: softmax over these */
+} router_kind;
+
+#define EXPERTS_MAX      1024
+#define EXPERTS_USED_MAX 64
+
 typedef struct experts_view {
     uint32_t count; /* 0: the layer is dense */
     uint32_t used;  /* for one row */
+    router_kind router_kind;
+    bool normalised; /* weights of the chosen experts are scaled to sum up to 1 */
     linear_view router;
     const expert_view *expert; /* [count] */
     expert_view shared;        /* for every row; up.weight.data NULL: none */
-    bool normalised;           /* weights of the chosen experts are scaled to sum up to 1 */
+    linear_view shared_gate;   /* 1 row, its sigmoid weighs `shared`; absent: the weight is 1 */
 } experts_view;
+
+/* The most copies of a row that experts of one layer compute. */
+static inline uint32_t experts_slots(const experts_view *experts) {
+    return experts->used + (experts->shared.up.weight.data != NULL);
+}
 
 typedef struct layer_view {
     /* attention */
     norm_view attention_norm;
     linear_view query, key, value, output;
     norm_view query_norm, key_norm; /* per head, over head_size; NORM_NONE: absent */
+    bool whole_norms;               /* OLMoE: these norms are over all heads of a row together */
+    const float *sinks;             /* gpt-oss: [heads] a score beside those of the positions, that
+                                       has no value; NULL: none */
     uint32_t heads, kv_heads, head_size;
     uint32_t window;               /* a row sees itself and window − 1 before; 0: all */
     uint32_t rotary;               /* index into model_view.rotary, or ROTARY_NONE */
@@ -104,7 +125,7 @@ typedef struct model_view {
     const rotary_table *rotary;
     uint32_t rotary_tables;
     /* the largest of any layer, for scratch */
-    uint32_t query_width_max, kv_width_max, feed_forward_max, k_max;
+    uint32_t query_width_max, kv_width_max, feed_forward_max, k_max, experts_max;
 } model_view;
 
 /* ---- KV pages ---- */

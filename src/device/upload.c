@@ -95,6 +95,7 @@ static avo_status take_experts(walk *w, experts_view *experts, arena *arena) {
         AVO_TRY(take_expert(w, &list[i]));
     }
     experts->expert = list;
+    AVO_TRY(take_linear(w, &experts->shared_gate));
     return take_expert(w, &experts->shared);
 }
 
@@ -103,8 +104,11 @@ static avo_status take_layer(walk *w, layer_view *layer, uint32_t width, arena *
     AVO_TRY(take_linear(w, &layer->query));
     AVO_TRY(take_linear(w, &layer->key));
     AVO_TRY(take_linear(w, &layer->value));
-    AVO_TRY(take_norm(w, &layer->query_norm, layer->head_size));
-    AVO_TRY(take_norm(w, &layer->key_norm, layer->head_size));
+    uint32_t norms = layer->whole_norms ? layer->heads : 1;
+    AVO_TRY(take_norm(w, &layer->query_norm, (size_t)norms * layer->head_size));
+    norms = layer->whole_norms ? layer->kv_heads : 1;
+    AVO_TRY(take_norm(w, &layer->key_norm, (size_t)norms * layer->head_size));
+    AVO_TRY(take_floats(w, &layer->sinks, layer->heads));
     AVO_TRY(take_linear(w, &layer->output));
     AVO_TRY(take_norm(w, &layer->attention_post_norm, width));
     AVO_TRY(take_norm(w, &layer->feed_forward_norm, width));

@@ -27,6 +27,19 @@ static void count_seen(const avo_engine *engine, const layer_view *layer, teleme
     facts->seen[at].position_bytes += bytes;
 }
 
+/* What one row reads of a layer's experts. */
+static uint64_t experts_bytes(const experts_view *experts) {
+    if (experts->count == 0)
+        return 0;
+    const expert_view *of[] = {&experts->expert[0], &experts->shared};
+    uint64_t bytes = matrix_bytes(&experts->router.weight);
+    for (uint32_t i = 0; i < 2; i++)
+        bytes += (i == 0 ? experts->used : 1) *
+                 (matrix_bytes(&of[i]->gate.weight) + matrix_bytes(&of[i]->up.weight) +
+                  matrix_bytes(&of[i]->down.weight));
+    return bytes;
+}
+
 static void count_step(const avo_engine *engine, telemetry_facts *facts) {
     const model_view *model = &engine->view;
     for (uint32_t i = 0; i < model->layers; i++) {
@@ -35,6 +48,7 @@ static void count_step(const avo_engine *engine, telemetry_facts *facts) {
                                          &layer->gate,  &layer->up,  &layer->down};
         for (size_t j = 0; j < sizeof(matrices) / sizeof(matrices[0]); j++)
             facts->step_bytes += matrix_bytes(&matrices[j]->weight);
+        facts->step_bytes += experts_bytes(&layer->experts);
         count_seen(engine, layer, facts);
     }
     facts->step_bytes += matrix_bytes(&model->embedding_project.weight);

@@ -78,8 +78,9 @@ enum {
 
 /* model_config without what no longer applies: norms have their 1 added, nothing is transposed.
  * Behind it: double short_factor[factor_count], long_factor[factor_count]; uint8 windowed[layers],
- * rotary[layers]; zeros to a multiple of 8. A later writer may append fields: record_bytes grows,
- * and a reader that does not know them accepts the file when they are all zero. */
+ * rotary[layers], with experts also experts[layers]; zeros to a multiple of 8. A later writer may
+ * append fields: record_bytes grows, and a reader that does not know them accepts the file when
+ * they are all zero. Records of dense models end in front of `experts`. */
 typedef struct avo_config_record {
     uint32_t record_bytes;
     uint32_t architecture, layers, width, feed_forward, heads, kv_heads, head_size, vocabulary;
@@ -91,8 +92,11 @@ typedef struct avo_config_record {
     double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
     double attention_scale, embedding_scale, residual_scale, logit_scale;
     double attention_softcap, logit_softcap;
+    uint32_t experts, experts_used, expert_feed_forward, shared_feed_forward, router;
+    uint32_t router_normalised;
 } avo_config_record;
-_Static_assert(sizeof(avo_config_record) == 216, "a config record is 216 bytes");
+_Static_assert(sizeof(avo_config_record) == 240, "a config record is 240 bytes");
+#define AVO_CONFIG_RECORD_DENSE 216u /* bytes of it in files of dense models */
 
 /* NaN or −1 where nothing is said. */
 typedef struct avo_generation_record {

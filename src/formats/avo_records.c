@@ -22,6 +22,8 @@
 #define FLAG_FIELDS(X)                                                                             \
     X(TIED_HEAD, tied_head) X(NORM_AFTER, norm_after) X(NO_FINAL_NORM, no_final_norm)              \
     X(ROPE_INTERLEAVED, rope_interleaved) X(ROPE_TRUNCATE, rope.truncate)
+#define EXPERT_FIELDS(X)                                                                           \
+    X(experts) X(experts_used) X(expert_feed_forward) X(shared_feed_forward)
 /* clang-format on */
 
 static void config_from_record(const avo_config_record *record, model_config *config) {
@@ -35,6 +37,9 @@ static void config_from_record(const avo_config_record *record, model_config *co
     SAME_FIELDS(READ_FIELD)
     ROPE_FIELDS(READ_ROPE)
     FLAG_FIELDS(READ_FLAG)
+    EXPERT_FIELDS(READ_FIELD)
+    config->router = (source_router)record->router;
+    config->router_normalised = record->router_normalised != 0;
 }
 
 static avo_config_record record_from_config(const model_config *config) {
@@ -49,23 +54,36 @@ static avo_config_record record_from_config(const model_config *config) {
     SAME_FIELDS(WRITE_FIELD)
     ROPE_FIELDS(WRITE_ROPE)
     FLAG_FIELDS(WRITE_FLAG)
+    if (config->experts == 0) {
+        record.record_bytes = AVO_CONFIG_RECORD_DENSE;
+        return record;
+    }
+    EXPERT_FIELDS(WRITE_FIELD)
+    record.router = config->router;
+    record.router_normalised = config->router_normalised;
     return record;
 }
 
 /* The fixed part, with the rule for fields that this reader does not know. */
 static avo_status read_record(const model_source *source, cursor *at, avo_config_record *record,
                               avo_error *error) {
-    const uint8_t *bytes;
-    if (!cursor_take(at, sizeof(*record), &bytes))
+    const uint8_t *bytes, *rest;
+    *record = (avo_config_record){0};
+    if (!cursor_take(at, AVO_CONFIG_RECORD_DENSE, &bytes))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: config section has %zu bytes, must have at least %zu", source->path,
-                           at->size, sizeof(*record));
-    memcpy(record, bytes, sizeof(*record));
-    if (record->record_bytes < sizeof(*record) || record->record_bytes > at->size ||
+                           "%s: config section has %zu bytes, must have at least %u", source->path,
+                           at->size, AVO_CONFIG_RECORD_DENSE);
+    memcpy(record, bytes, AVO_CONFIG_RECORD_DENSE);
+    if (record->record_bytes < AVO_CONFIG_RECORD_DENSE || record->record_bytes > at->size ||
+        (record->record_bytes > AVO_CONFIG_RECORD_DENSE &&
+         record->record_bytes < sizeof(*record)) ||
         record->record_bytes % 8 != 0)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: config record claims %u bytes, the section has %zu", source->path,
                            record->record_bytes, at->size);
+    size_t more = size_min(record->record_bytes, sizeof(*record)) - AVO_CONFIG_RECORD_DENSE;
+    if (cursor_take(at, more, &rest))
+        memcpy((uint8_t *)record + AVO_CONFIG_RECORD_DENSE, rest, more);
     while (at->at < record->record_bytes) {
         uint64_t unknown = 0;
         if (!cursor_read_u64(at, &unknown) || unknown != 0)
@@ -78,7 +96,11 @@ static avo_status read_record(const model_source *source, cursor *at, avo_config
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
                            "%s: unknown architecture %u; use a newer avocet", source->path,
                            record->architecture);
-    if (record->activation > SOURCE_ACTIVATION_RELU)
+    if (record->router > SOURCE_ROUTER_TOP_SOFTMAX || record->router_normalised > 1)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: unknown router %u; use a newer avocet", source->path,
+                           record->router);
+    if (record->activation > SOURCE_ACTIVATION_SWIGLU_CLIPPED)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
                            "%s: unknown activation %u; use a newer avocet", source->path,
                            record->activation);
@@ -135,6 +157,8 @@ avo_status avo_config_read(model_source *source, bytes_view section, avo_error *
     AVO_TRY(read_factors(source, &at, &config->rope.long_factor, error));
     AVO_TRY(read_layer_flags(source, &at, "window", &config->layer_windowed, error));
     AVO_TRY(read_layer_flags(source, &at, "rotation", &config->layer_rotary, error));
+    if (config->experts > 0)
+        AVO_TRY(read_layer_flags(source, &at, "expert", &config->layer_experts, error));
     if (cursor_left(&at) >= 8)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: %zu unexpected bytes after the configuration", source->path,
@@ -152,11 +176,13 @@ avo_status avo_config_write(const model_config *config, buffer *out) {
     bool has_factors = config->rope.short_factor != NULL && config->rope.long_factor != NULL;
     if (!has_factors)
         record.factor_count = 0;
-    AVO_TRY(buffer_append(out, &record, sizeof(record)));
+    AVO_TRY(buffer_append(out, &record, record.record_bytes));
     AVO_TRY(buffer_append(out, config->rope.short_factor, record.factor_count * sizeof(double)));
     AVO_TRY(buffer_append(out, config->rope.long_factor, record.factor_count * sizeof(double)));
     AVO_TRY(buffer_append(out, config->layer_windowed, config->layers));
     AVO_TRY(buffer_append(out, config->layer_rotary, config->layers));
+    if (config->experts > 0)
+        AVO_TRY(buffer_append(out, config->layer_experts, config->layers));
     return pad_to_eight(out);
 }
 

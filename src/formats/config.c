@@ -168,6 +168,38 @@ static avo_status check_layers(const model_config *config, const char *file, avo
     return AVO_OK;
 }
 
+static avo_status check_experts(const model_config *config, const char *file, avo_error *error) {
+    if (config->experts == 0) {
+        if (config->experts_used != 0 || config->expert_feed_forward != 0 ||
+            config->shared_feed_forward != 0 || config->layer_experts != NULL)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: the number of experts is 0, but others of their sizes are not",
+                               file);
+        return AVO_OK;
+    }
+    AVO_TRY(check_size(file, "expert count", config->experts, SOURCE_EXPERTS_MAX, error));
+    AVO_TRY(
+        check_size(file, "experts of a row", config->experts_used, SOURCE_EXPERTS_USED_MAX, error));
+    AVO_TRY(check_size(file, "width of an expert", config->expert_feed_forward,
+                       SOURCE_FEED_FORWARD_MAX, error));
+    if (config->shared_feed_forward > SOURCE_FEED_FORWARD_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: width of the shared expert is %u, must be at most %d", file,
+                           config->shared_feed_forward, SOURCE_FEED_FORWARD_MAX);
+    if (config->experts_used > config->experts)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: a row uses %u of %u experts", file,
+                           config->experts_used, config->experts);
+    if (config->layer_experts == NULL)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: the per-layer expert flags are missing",
+                           file);
+    for (uint32_t i = 0; i < config->layers; i++)
+        if (config->layer_experts[i] > 1)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: layer %u: expert flag is %u, must be 0 or 1", file, i,
+                               config->layer_experts[i]);
+    return AVO_OK;
+}
+
 static avo_status check_multipliers(const model_config *config, const char *file,
                                     avo_error *error) {
     AVO_TRY(check_number(file, "attention scale", config->attention_scale, 0, 1e6, error));
@@ -195,6 +227,7 @@ avo_status config_check(const model_config *config, const char *file, avo_error 
                            config->heads, config->kv_heads);
     AVO_TRY(check_positions(config, file, error));
     AVO_TRY(check_layers(config, file, error));
+    AVO_TRY(check_experts(config, file, error));
     AVO_TRY(check_number(file, "norm epsilon", config->norm_epsilon, 0, 1, error));
     AVO_TRY(check_multipliers(config, file, error));
     return check_rope(config, file, error);

@@ -24,6 +24,11 @@ static const gguf_architecture architectures[] = {
     {"gemma3", ARCHITECTURE_GEMMA3, false, false, SOURCE_ACTIVATION_GELU_TANH},
     {"phi3", ARCHITECTURE_PHI3, false, false, SOURCE_ACTIVATION_SILU},
     {"gpt2", ARCHITECTURE_GPT2, false, true, SOURCE_ACTIVATION_GELU_TANH},
+    {"qwen2moe", ARCHITECTURE_QWEN2_MOE, false, false, SOURCE_ACTIVATION_SILU},
+    {"qwen3moe", ARCHITECTURE_QWEN3_MOE, false, false, SOURCE_ACTIVATION_SILU},
+    {"olmoe", ARCHITECTURE_OLMOE, false, false, SOURCE_ACTIVATION_SILU},
+    {"granitemoe", ARCHITECTURE_GRANITE_MOE, true, false, SOURCE_ACTIVATION_SILU},
+    {"gpt-oss", ARCHITECTURE_GPT_OSS, false, false, SOURCE_ACTIVATION_SWIGLU_CLIPPED},
 };
 
 /* What is done with a key behind "<architecture>.". */
@@ -71,8 +76,15 @@ static const struct {
     {"attention.causal", KEY_READ},
     {"rope.scaling.finetuned", KEY_HARMLESS},
     {"tensor_data_layout", KEY_HARMLESS},
-    {"expert_used_count", KEY_HARMLESS}, /* without experts */
-    {"expert_count", KEY_IF_ZERO},
+    {"expert_used_count", KEY_READ},
+    {"expert_count", KEY_READ},
+    {"expert_feed_forward_length", KEY_READ},
+    {"expert_shared_feed_forward_length", KEY_READ},
+    {"expert_weights_norm", KEY_READ},
+    {"expert_shared_count", KEY_HARMLESS}, /* its tensors say it */
+    {"expert_weights_scale", KEY_IF_ZERO},
+    {"expert_group_count", KEY_IF_ZERO},
+    {"expert_gating_func", KEY_IF_ZERO},
     {"use_parallel_residual", KEY_IF_ZERO},
     {"attention.max_alibi_bias", KEY_IF_ZERO},
     {"attention.clamp_kqv", KEY_IF_ZERO},
@@ -215,7 +227,8 @@ static avo_status find_architecture(config_reader *reader) {
         }
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
                        "%s: architecture \"%.*s\" is not supported in GGUF; supported: llama, "
-                       "qwen2, qwen3, smollm3, gemma3, phi3, gpt2",
+                       "qwen2, qwen3, smollm3, gemma3, phi3, gpt2, qwen2moe, qwen3moe, olmoe, "
+                       "granitemoe, gpt-oss",
                        reader->file, TEXT_ARGUMENT(name));
 }
 
@@ -398,6 +411,7 @@ static avo_status read_positions(const config_reader *reader) {
         c->positions = c->context;
         return AVO_OK;
     }
+    rope->truncate = c->architecture != ARCHITECTURE_GPT_OSS; /* as its config.json has it */
     c->rotary_dims = c->head_size;
     c->rope_interleaved = reader->architecture->interleaved;
     AVO_TRY(read_u32(reader, "rope.dimension_count", 2, SOURCE_HEAD_SIZE_MAX, &c->rotary_dims));
@@ -416,6 +430,46 @@ static avo_status read_positions(const config_reader *reader) {
             reader->error, AVO_ERROR_UNSUPPORTED,
             "%s: rope.scaling.attn_factor is %g, which is supported with yarn and longrope only",
             reader->file, magnitude);
+    return AVO_OK;
+}
+
+/* ---- Experts ---- */
+
+/* Mixtral is a llama with experts. What routers do is not in the file but known of each
+ * architecture. */
+static avo_status read_experts(const config_reader *reader) {
+    model_config *c = reader->config;
+    AVO_TRY(read_u32(reader, "expert_count", 0, SOURCE_EXPERTS_MAX, &c->experts));
+    if (c->experts == 0)
+        return AVO_OK;
+    if (c->architecture == ARCHITECTURE_LLAMA)
+        c->architecture = ARCHITECTURE_MIXTRAL;
+    if (c->architecture < ARCHITECTURE_MIXTRAL)
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s.expert_count is %u, but %s has no experts", reader->file,
+                           reader->architecture->name, c->experts, reader->architecture->name);
+    AVO_TRY(need_u32(reader, "expert_used_count", 1, SOURCE_EXPERTS_USED_MAX, &c->experts_used));
+    c->expert_feed_forward = c->feed_forward;
+    AVO_TRY(read_u32(reader, "expert_feed_forward_length", 1, SOURCE_FEED_FORWARD_MAX,
+                     &c->expert_feed_forward));
+    AVO_TRY(read_u32(reader, "expert_shared_feed_forward_length", 0, SOURCE_FEED_FORWARD_MAX,
+                     &c->shared_feed_forward));
+    if (c->architecture == ARCHITECTURE_QWEN2_MOE && c->shared_feed_forward == 0)
+        c->shared_feed_forward = c->feed_forward;
+    bool top =
+        c->architecture == ARCHITECTURE_GRANITE_MOE || c->architecture == ARCHITECTURE_GPT_OSS;
+    c->router = top ? SOURCE_ROUTER_TOP_SOFTMAX : SOURCE_ROUTER_SOFTMAX;
+    c->router_normalised =
+        c->architecture != ARCHITECTURE_OLMOE && c->architecture != ARCHITECTURE_QWEN2_MOE;
+    char name[KEY_TEXT_MAX];
+    const gguf_value *normalised = find_key(reader, "expert_weights_norm", name);
+    if (normalised != NULL && !gguf_boolean(normalised, 0, &c->router_normalised))
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is not a bool", reader->file,
+                           name);
+    void *sparse;
+    AVO_TRY(source_take(reader->source, c->layers, 1, "layers", &sparse, reader->error));
+    memset(sparse, 1, c->layers);
+    c->layer_experts = sparse;
     return AVO_OK;
 }
 
@@ -450,9 +504,11 @@ static avo_status read_layers(const config_reader *reader) {
     model_config *c = reader->config;
     AVO_TRY(read_u32(reader, "attention.sliding_window", 0, SOURCE_CONTEXT_MAX, &c->window));
     AVO_TRY(config_layers_fill(reader->source, c->window > 0, c->rotary_dims > 0, reader->error));
+    uint32_t every = c->architecture == ARCHITECTURE_GEMMA3    ? 6
+                     : c->architecture == ARCHITECTURE_GPT_OSS ? 2
+                                                               : 0;
     if (c->window > 0)
-        AVO_TRY(read_pattern(reader, c->architecture == ARCHITECTURE_GEMMA3 ? 6 : 0,
-                             (uint8_t *)(uintptr_t)c->layer_windowed));
+        AVO_TRY(read_pattern(reader, every, (uint8_t *)(uintptr_t)c->layer_windowed));
     if (c->architecture == ARCHITECTURE_SMOLLM3)
         for (uint32_t i = 3; i < c->layers; i += 4)
             ((uint8_t *)(uintptr_t)c->layer_rotary)[i] = 0;
@@ -475,6 +531,8 @@ static avo_status read_multipliers(const config_reader *reader) {
     AVO_TRY(read_number(reader, "logit_scale", 0, 1e6, &c->logit_scale));
     AVO_TRY(read_number(reader, "residual_scale", 0, 1e6, &c->residual_scale));
     AVO_TRY(read_number(reader, "embedding_scale", 0, 1e6, &c->embedding_scale));
+    if (c->architecture == ARCHITECTURE_GRANITE_MOE && c->logit_scale != 0)
+        c->logit_scale = 1 / c->logit_scale; /* Granite's divides */
     char name[KEY_TEXT_MAX];
     const gguf_value *causal = find_key(reader, "attention.causal", name);
     bool flag;
@@ -499,6 +557,7 @@ avo_status config_from_gguf(model_source *source, avo_error *error) {
     config->tied_head = source_find(source, TEXT_LITERAL("output.weight")) == NULL;
     AVO_TRY(read_sizes(&reader));
     AVO_TRY(read_positions(&reader));
+    AVO_TRY(read_experts(&reader));
     AVO_TRY(read_layers(&reader));
     AVO_TRY(read_multipliers(&reader));
     AVO_TRY(config_check(config, source->path, error));

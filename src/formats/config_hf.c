@@ -50,6 +50,28 @@ static const hf_family families[] = {
            .vocabulary = 50272, .width = 768, .feed_forward = 3072, .layers = 12, .heads = 12,
            .context = 2048, .epsilon = 1e-5, .activation = "relu", .tied = true, .token_begin = 2,
            .token_end = 2),
+    FAMILY("mixtral", MIXTRAL, LLAMA_KEYS, .vocabulary = 32000, .width = 4096,
+           .feed_forward = 14336, .layers = 32, .heads = 32, .kv_heads = 8, .context = 131072,
+           .epsilon = 1e-5, .rope_base = 1e6, .activation = "silu", .token_begin = 1,
+           .token_end = 2),
+    FAMILY("qwen2_moe", QWEN2_MOE, LLAMA_KEYS, .vocabulary = 151936, .width = 2048,
+           .feed_forward = 5632, .layers = 24, .heads = 16, .kv_heads = 16, .context = 32768,
+           .epsilon = 1e-6, .rope_base = 1e4, .activation = "silu", .token_begin = -1,
+           .token_end = -1),
+    FAMILY("qwen3_moe", QWEN3_MOE, LLAMA_KEYS, .vocabulary = 151936, .width = 2048,
+           .feed_forward = 6144, .layers = 24, .heads = 32, .kv_heads = 4, .context = 32768,
+           .epsilon = 1e-6, .rope_base = 1e4, .activation = "silu", .token_begin = -1,
+           .token_end = -1),
+    FAMILY("olmoe", OLMOE, LLAMA_KEYS, .vocabulary = 50304, .width = 2048, .feed_forward = 2048,
+           .layers = 16, .heads = 16, .context = 4096, .epsilon = 1e-5, .rope_base = 1e4,
+           .activation = "silu", .token_begin = -1, .token_end = 50279),
+    FAMILY("granitemoe", GRANITE_MOE, LLAMA_KEYS, .vocabulary = 32000, .width = 4096,
+           .feed_forward = 11008, .layers = 32, .heads = 32, .context = 2048, .epsilon = 1e-6,
+           .rope_base = 1e4, .activation = "silu", .token_begin = 1, .token_end = 2),
+    FAMILY("gpt_oss", GPT_OSS, LLAMA_KEYS, .vocabulary = 201088, .width = 2880,
+           .feed_forward = 2880, .layers = 36, .heads = 64, .kv_heads = 8, .head_size = 64,
+           .context = 131072, .epsilon = 1e-5, .rope_base = 150000, .activation = "silu",
+           .token_begin = -1, .token_end = -1),
 };
 
 /* ---- Typed reads ---- */
@@ -108,6 +130,28 @@ static bool value_is_off(const json_value *value, double neutral) {
     return false;
 }
 
+/* Keys that other families do not have, but this one reads. */
+static bool family_reads(const hf_reader *reader, const char *key) {
+    static const char *const experts[] = {"num_local_experts", "num_experts"};
+    static const char *const granite[] = {"attention_multiplier", "residual_multiplier",
+                                          "embedding_multiplier", "logits_scaling"};
+    source_architecture architecture =
+        reader->family == NULL ? ARCHITECTURE_COUNT : reader->family->architecture;
+    for (size_t i = 0; i < 2 && hf_has_experts(architecture); i++)
+        if (strcmp(key, experts[i]) == 0)
+            return true;
+    for (size_t i = 0; i < 4 && architecture == ARCHITECTURE_GRANITE_MOE; i++)
+        if (strcmp(key, granite[i]) == 0)
+            return true;
+    return false;
+}
+
+/* gpt-oss is published with its experts in MXFP4, which the tensors say by themselves. */
+static bool is_mxfp4(const hf_reader *reader, const char *key, text_view method) {
+    return reader->family != NULL && reader->family->architecture == ARCHITECTURE_GPT_OSS &&
+           strcmp(key, "quantization_config") == 0 && text_is(method, "mxfp4");
+}
+
 /* Keys that would change the results, with the value that switches them off. */
 static avo_status check_unsupported(const hf_reader *reader, const json_value *object) {
     static const struct {
@@ -141,12 +185,15 @@ static avo_status check_unsupported(const hf_reader *reader, const json_value *o
     };
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         const json_value *value = json_find(object, keys[i].key);
-        if (value == NULL || value_is_off(value, keys[i].neutral))
+        if (value == NULL || value_is_off(value, keys[i].neutral) ||
+            family_reads(reader, keys[i].key))
             continue;
         text_view method = TEXT_LITERAL("");
         const json_value *name = hf_find(value, "quant_method");
         if (name != NULL && name->kind == JSON_STRING)
             method = name->string;
+        if (is_mxfp4(reader, keys[i].key, method))
+            continue;
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
                            "%s: %s (line %u)%s%.*s is set, which is not supported", reader->file,
                            keys[i].key, value->line, method.size > 0 ? " with quant_method " : "",
@@ -195,7 +242,8 @@ static avo_status find_family(hf_reader *reader) {
         }
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
                        "%s: model_type \"%.*s\" is not supported; supported: llama, mistral, "
-                       "qwen2, qwen3, smollm3, gemma3, gemma3_text, phi3, gpt2, opt",
+                       "qwen2, qwen3, smollm3, gemma3, gemma3_text, phi3, gpt2, opt, mixtral, "
+                       "qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss",
                        reader->file, TEXT_ARGUMENT(type));
 }
 
@@ -219,7 +267,9 @@ static avo_status read_activation(const hf_reader *reader) {
     AVO_TRY(hf_string(reader, reader->root, key, &name));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (text_is(name, names[i].name)) {
-            reader->config->activation = names[i].activation;
+            reader->config->activation = reader->family->architecture == ARCHITECTURE_GPT_OSS
+                                             ? SOURCE_ACTIVATION_SWIGLU_CLIPPED
+                                             : names[i].activation;
             return AVO_OK;
         }
     return status_fail(
@@ -327,7 +377,9 @@ static avo_status layers_qwen(const hf_reader *reader) {
     uint32_t from = 28;
     AVO_TRY(hf_boolean(reader, "use_sliding_window", &used));
     AVO_TRY(hf_u32(reader, reader->root, "max_window_layers", 0, UINT32_MAX, &from));
-    AVO_TRY(read_window(reader, 4096, &c->window));
+    /* Experts' files have a window of 0 where it is off. */
+    if (used || c->architecture != ARCHITECTURE_QWEN2_MOE)
+        AVO_TRY(read_window(reader, 4096, &c->window));
     if (!used)
         c->window = 0;
     AVO_TRY(read_layer_types(reader, &given));
@@ -386,6 +438,28 @@ static avo_status layers_smollm3(const hf_reader *reader) {
     return AVO_OK;
 }
 
+/* Mixtral and Qwen 3's experts: a window on all layers or on none. */
+static avo_status layers_experts(const hf_reader *reader) {
+    model_config *c = reader->config;
+    bool mixtral = c->architecture == ARCHITECTURE_MIXTRAL, used = mixtral;
+    AVO_TRY(hf_boolean(reader, "use_sliding_window", &used));
+    if (used)
+        AVO_TRY(read_window(reader, mixtral ? 0 : 4096, &c->window));
+    memset(writable(c->layer_windowed), c->window > 0, c->layers);
+    return AVO_OK;
+}
+
+/* gpt-oss: every other layer from the first on, unless layer_types says otherwise. */
+static avo_status layers_gpt_oss(const hf_reader *reader) {
+    model_config *c = reader->config;
+    bool given;
+    AVO_TRY(read_window(reader, 128, &c->window));
+    AVO_TRY(read_layer_types(reader, &given));
+    for (uint32_t i = 0; i < c->layers && !given; i += 2)
+        writable(c->layer_windowed)[i] = 1;
+    return AVO_OK;
+}
+
 static avo_status read_layers(const hf_reader *reader) {
     model_config *c = reader->config;
     AVO_TRY(config_layers_fill(reader->source, false, c->rotary_dims > 0, reader->error));
@@ -398,7 +472,15 @@ static avo_status read_layers(const hf_reader *reader) {
         break;
     case ARCHITECTURE_QWEN2:
     case ARCHITECTURE_QWEN3:
+    case ARCHITECTURE_QWEN2_MOE:
         AVO_TRY(layers_qwen(reader));
+        break;
+    case ARCHITECTURE_MIXTRAL:
+    case ARCHITECTURE_QWEN3_MOE:
+        AVO_TRY(layers_experts(reader));
+        break;
+    case ARCHITECTURE_GPT_OSS:
+        AVO_TRY(layers_gpt_oss(reader));
         break;
     case ARCHITECTURE_SMOLLM3:
         AVO_TRY(layers_smollm3(reader));
@@ -409,7 +491,8 @@ static avo_status read_layers(const hf_reader *reader) {
     default:
         break;
     }
-    if (c->window == 0 && c->architecture == ARCHITECTURE_GEMMA3 &&
+    if (c->window == 0 &&
+        (c->architecture == ARCHITECTURE_GEMMA3 || c->architecture == ARCHITECTURE_GPT_OSS) &&
         memchr(c->layer_windowed, 1, c->layers) != NULL)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
                            "%s: layer_types has sliding_attention, but sliding_window is null",
@@ -552,6 +635,7 @@ avo_status config_from_hf(model_source *source, const json_value *root, const ch
     AVO_TRY(read_activation(&reader));
     AVO_TRY(hf_rope(&reader));
     AVO_TRY(read_layers(&reader));
+    AVO_TRY(hf_experts(&reader));
     AVO_TRY(read_own(&reader));
     AVO_TRY(read_tied(&reader, root));
     AVO_TRY(config_check(&source->config, file, error));

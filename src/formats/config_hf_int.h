@@ -42,6 +42,10 @@ AVO_MUST_USE avo_status hf_string(const hf_reader *reader, const json_value *obj
 /* NULL when absent or null. */
 const json_value *hf_find(const json_value *object, const char *key);
 
+/* Of mixtures of experts: all fields about experts, and Granite's multipliers. Else nothing. */
+bool hf_has_experts(source_architecture architecture);
+AVO_MUST_USE avo_status hf_experts(const hf_reader *reader);
+
 /* rope_base, rope_base_local, rotary_dims and rope, from `rope_scaling` or `rope_parameters`. */
 AVO_MUST_USE avo_status hf_rope(const hf_reader *reader);
 

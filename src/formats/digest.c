@@ -59,6 +59,16 @@ static void add_config(hash_stream *stream, const model_config *config) {
     add_rope(stream, &config->rope);
     add_array(stream, config->layer_windowed, config->layers, 1);
     add_array(stream, config->layer_rotary, config->layers, 1);
+    if (config->experts == 0) /* dense models keep the digests they had */
+        return;
+    const uint32_t experts[] = {config->experts,
+                                config->experts_used,
+                                config->expert_feed_forward,
+                                config->shared_feed_forward,
+                                config->router,
+                                config->router_normalised};
+    add_array(stream, experts, sizeof(experts) / sizeof(experts[0]), sizeof(experts[0]));
+    add_array(stream, config->layer_experts, config->layers, 1);
 }
 
 static void add_tensor(hash_stream *stream, const source_tensor *tensor, bool whole) {

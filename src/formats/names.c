@@ -39,6 +39,41 @@ static const name_pair gemma3_layer[] = {
     {NULL, NULL},
 };
 
+/* Mixtures of experts; gpt-oss's router is called like Granite's module. */
+static const name_pair experts_layer[] = {
+    {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    WEIGHT_AND_BIAS("mlp.router", "ffn_gate_inp"),
+    {"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
+    {"block_sparse_moe.input_linear.weight", "ffn_gate_up_exps.weight"},
+    {"block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"mlp.experts.gate_up_proj_blocks", "ffn_gate_up_exps.blocks"},
+    {"mlp.experts.gate_up_proj_scales", "ffn_gate_up_exps.scales"},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_up_exps.bias"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+    {"mlp.experts.down_proj_blocks", "ffn_down_exps.blocks"},
+    {"mlp.experts.down_proj_scales", "ffn_down_exps.scales"},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    {NULL, NULL},
+};
+
+/* One expert's matrix, behind "mlp.experts.7." or "block_sparse_moe.experts.7.". */
+static const name_pair expert_part[] = {
+    {"gate_proj.weight", "ffn_gate"},
+    {"up_proj.weight", "ffn_up"},
+    {"down_proj.weight", "ffn_down"},
+    {"w1.weight", "ffn_gate"},
+    {"w3.weight", "ffn_up"},
+    {"w2.weight", "ffn_down"},
+    {NULL, NULL},
+};
+
 static const name_pair gpt2_layer[] = {
     WEIGHT_AND_BIAS("ln_1", "attn_norm"),
     WEIGHT_AND_BIAS("attn.c_attn", "attn_qkv"),
@@ -85,6 +120,21 @@ static const char *find_pair(const name_pair *pairs, text_view name) {
     return NULL;
 }
 
+/* "ffn_gate.7.weight" of "mlp.experts.7.gate_proj.weight"; `room` for it. */
+static const char *find_expert_name(text_view rest, char *room, size_t capacity) {
+    uint32_t expert;
+    bool own = text_take(&rest, "mlp.experts.") || text_take(&rest, "block_sparse_moe.experts.");
+    if (!own || !text_take_number(&rest, &expert))
+        return NULL;
+    const char *part = find_pair(expert_part, rest);
+    int length = part == NULL ? 0 : snprintf(room, capacity, "%s.%u.weight", part, expert);
+    return length > 0 && (size_t)length < capacity ? room : NULL;
+}
+
+bool names_have_experts(source_architecture architecture) {
+    return architecture >= ARCHITECTURE_MIXTRAL && architecture <= ARCHITECTURE_GPT_OSS;
+}
+
 static const char *find_layer_name(source_architecture architecture, text_view rest) {
     const char *found = NULL;
     if (text_ends(rest, TEXT_LITERAL("rotary_emb.inv_freq")))
@@ -98,6 +148,8 @@ static const char *find_layer_name(source_architecture architecture, text_view r
         found = find_pair(gemma3_layer, rest);
         break;
     default:
+        if (names_have_experts(architecture))
+            found = find_pair(experts_layer, rest);
         break;
     }
     return found != NULL ? found : find_pair(llama_layer, rest);
@@ -124,7 +176,10 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
         uint32_t layer;
         if (!text_take_number(&name, &layer))
             return NAME_UNKNOWN;
+        char room[48];
         const char *to = find_layer_name(architecture, name);
+        if (to == NULL && names_have_experts(architecture))
+            to = find_expert_name(name, room, sizeof(room));
         if (to == NULL || to[0] == '\0')
             return to == NULL ? NAME_UNKNOWN : NAME_IGNORED;
         length = snprintf(out, capacity, "blk.%u.%s", layer, to);
@@ -140,6 +195,17 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
 bool names_split_layer(text_view name, uint32_t *layer, text_view *rest) {
     *rest = name;
     return text_take(rest, "blk.") && text_take_number(rest, layer);
+}
+
+bool names_split_expert(text_view name, uint32_t *part, uint32_t *expert) {
+    static const char *const parts[] = {"ffn_gate.", "ffn_up.", "ffn_down."};
+    for (*part = 0; *part < 3; ++*part) {
+        text_view rest = name;
+        if (text_take(&rest, parts[*part]) && text_take_number(&rest, expert) &&
+            text_is(rest, "weight"))
+            return true;
+    }
+    return false;
 }
 
 name_result names_of_tensor(const model_source *source, const source_tensor *tensor,

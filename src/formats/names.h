@@ -19,6 +19,12 @@ name_result names_canonical(source_architecture architecture, text_view hf_name,
 /* "blk.12.rest": the number and the rest; false for any other name. */
 bool names_split_layer(text_view name, uint32_t *layer, text_view *rest);
 
+/* Whether layers of the architecture have experts. */
+bool names_have_experts(source_architecture architecture);
+
+/* "ffn_gate.7.weight" of a layer: a matrix of one expert; `part` 0: gate, 1: up, 2: down. */
+bool names_split_expert(text_view name, uint32_t *part, uint32_t *expert);
+
 /* Room for any canonical name. */
 #define NAMES_CANONICAL_MAX (SOURCE_NAME_MAX + 32)
 /* The canonical name of a source's tensor, whatever names the source uses: itself, or written to

@@ -14,7 +14,8 @@ const char *source_format_name(source_format format) {
 
 const char *source_architecture_name(source_architecture architecture) {
     static const char *const names[ARCHITECTURE_COUNT] = {
-        "llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3", "phi3", "gpt2", "opt"};
+        "llama", "mistral", "qwen2",    "qwen3",    "smollm3", "gemma3",     "phi3",   "gpt2",
+        "opt",   "mixtral", "qwen2moe", "qwen3moe", "olmoe",   "granitemoe", "gpt-oss"};
     return (unsigned)architecture < ARCHITECTURE_COUNT ? names[architecture] : "?";
 }
 

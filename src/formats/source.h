@@ -13,13 +13,15 @@
 
 /* ---- Limits: what a file may ask for ---- */
 #define SOURCE_FILES_MAX        1024
-#define SOURCE_TENSORS_MAX      32768 /* 1024 layers of 30 */
+#define SOURCE_TENSORS_MAX      65536 /* 94 layers of 128 experts with 3 matrices each */
 #define SOURCE_RANK_MAX         4
 #define SOURCE_NAME_MAX         256
 #define SOURCE_LAYERS_MAX       1024
 #define SOURCE_WIDTH_MAX        65536
 #define SOURCE_FEED_FORWARD_MAX 1048576
 #define SOURCE_HEADS_MAX        1024
+#define SOURCE_EXPERTS_MAX      1024
+#define SOURCE_EXPERTS_USED_MAX 64
 #define SOURCE_HEAD_SIZE_MAX    1024
 #define SOURCE_VOCABULARY_MAX   4194304
 #define SOURCE_CONTEXT_MAX      16777216
@@ -61,9 +63,16 @@ typedef enum source_architecture {
     ARCHITECTURE_PHI3,
     ARCHITECTURE_GPT2,
     ARCHITECTURE_OPT,
+    ARCHITECTURE_MIXTRAL,
+    ARCHITECTURE_QWEN2_MOE,
+    ARCHITECTURE_QWEN3_MOE,
+    ARCHITECTURE_OLMOE,
+    ARCHITECTURE_GRANITE_MOE,
+    ARCHITECTURE_GPT_OSS,
     ARCHITECTURE_COUNT
 } source_architecture;
-/* "llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3", "phi3", "gpt2", "opt" */
+/* "llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3", "phi3", "gpt2", "opt", "mixtral",
+ * "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss": numbers are written into .avo files */
 const char *source_architecture_name(source_architecture architecture);
 
 typedef enum rope_scaling_kind {
@@ -93,8 +102,15 @@ typedef enum source_activation {
     SOURCE_ACTIVATION_SILU,
     SOURCE_ACTIVATION_GELU_TANH,
     SOURCE_ACTIVATION_GELU_ERF,
-    SOURCE_ACTIVATION_RELU
+    SOURCE_ACTIVATION_RELU,
+    SOURCE_ACTIVATION_SWIGLU_CLIPPED /* gpt-oss */
 } source_activation;
+
+/* How a router's logits become weights of experts. */
+typedef enum source_router {
+    SOURCE_ROUTER_SOFTMAX,    /* softmax over all experts, then the highest */
+    SOURCE_ROUTER_TOP_SOFTMAX /* the highest, then softmax over these */
+} source_router;
 
 typedef struct model_config {
     source_architecture architecture;
@@ -119,6 +135,12 @@ typedef struct model_config {
     const uint8_t *layer_windowed; /* 1: sees `window` positions only */
     const uint8_t *layer_rotary;   /* 0: no rotation here (SmolLM3) */
     uint32_t window;               /* 0: none */
+    /* experts; `experts` 0: all layers are dense, and the others are 0 */
+    uint32_t experts, experts_used, expert_feed_forward;
+    uint32_t shared_feed_forward; /* of the expert that every row uses; 0: none */
+    source_router router;
+    bool router_normalised;       /* weights of the chosen experts sum up to 1 */
+    const uint8_t *layer_experts; /* [layers] 0: the layer is dense; NULL without experts */
     /* multipliers; 0: not given, the architecture's own rule */
     double attention_scale, embedding_scale, residual_scale, logit_scale;
     double attention_softcap, logit_softcap;

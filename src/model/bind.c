@@ -1,21 +1,13 @@
 /* From named tensors to views: every shape is checked here, nothing later checks again. */
-#include "model/model_int.h"
+#include "model/bind_int.h"
 
 #include "base/checked.h"
 
 #include <string.h>
 
-typedef struct binder {
-    avo_model *model;
-    const model_config *config;
-    const architecture *architecture;
-    tensor_slots slots;
-    avo_error *error;
-} binder;
-
 /* ---- Finding ---- */
 
-static const source_tensor *take_layer(binder *b, uint32_t layer, layer_role role) {
+const source_tensor *bind_take(binder *b, uint32_t layer, layer_role role) {
     size_t at = (size_t)layer * LAYER_ROLE_COUNT + role;
     b->slots.layer_used[at] = 1;
     return b->slots.layer[at];
@@ -26,12 +18,12 @@ static const source_tensor *take_top(binder *b, model_role role) {
     return b->slots.top[role];
 }
 
-static avo_status missing(binder *b, const char *what, uint32_t layer) {
+avo_status bind_missing(binder *b, const char *what, uint32_t layer) {
     return status_fail(b->error, AVO_ERROR_FORMAT, "%s: layer %u lacks %s", b->model->source->path,
                        layer, what);
 }
 
-static avo_status bad_shape(binder *b, const source_tensor *tensor, uint64_t rows, uint64_t k) {
+avo_status bind_bad_shape(binder *b, const source_tensor *tensor, uint64_t rows, uint64_t k) {
     return status_fail(b->error, AVO_ERROR_FORMAT,
                        "%s: tensor %.*s has shape [%llu, %llu], must have [%llu, %llu]",
                        b->model->source->path, TEXT_ARGUMENT(tensor->name),
@@ -41,16 +33,16 @@ static avo_status bad_shape(binder *b, const source_tensor *tensor, uint64_t row
 
 /* ---- Vectors: norms and biases as f32 ---- */
 
-static void count_tensor(binder *b, const source_tensor *tensor) {
+void bind_count(binder *b, const source_tensor *tensor) {
     b->model->parameters += source_tensor_elements(tensor);
     b->model->weight_bytes += tensor->bytes;
 }
 
-static avo_status bind_vector(binder *b, const source_tensor *tensor, uint64_t width, bool plus_one,
-                              const float **out) {
+avo_status bind_vector(binder *b, const source_tensor *tensor, uint64_t width, bool plus_one,
+                       const float **out) {
     if (source_tensor_elements(tensor) != width)
-        return bad_shape(b, tensor, width, 1);
-    count_tensor(b, tensor);
+        return bind_bad_shape(b, tensor, width, 1);
+    bind_count(b, tensor);
     bool aligned = (uintptr_t)tensor->data % sizeof(float) == 0;
     if (tensor->type == QUANT_F32 && tensor->layout == QUANT_LAYOUT_ROWS && aligned && !plus_one) {
         *out = (const float *)(const void *)tensor->data;
@@ -85,22 +77,22 @@ static avo_status bind_norm(binder *b, const source_tensor *weight, const source
 static avo_status bind_layer_norm(binder *b, uint32_t layer, layer_role role, layer_role bias_role,
                                   bool wants_bias, uint32_t width, const char *what,
                                   norm_view *out) {
-    const source_tensor *weight = take_layer(b, layer, role);
-    const source_tensor *bias = wants_bias ? take_layer(b, layer, bias_role) : NULL;
+    const source_tensor *weight = bind_take(b, layer, role);
+    const source_tensor *bias = wants_bias ? bind_take(b, layer, bias_role) : NULL;
     if (weight == NULL || (wants_bias && bias == NULL))
-        return missing(b, what, layer);
+        return bind_missing(b, what, layer);
     return bind_norm(b, weight, bias, width, out);
 }
 
 /* ---- Matrices ---- */
 
 /* A matrix of `rows` outputs and `k` inputs where it lies. */
-static avo_status bind_matrix(binder *b, const source_tensor *tensor, uint64_t rows, uint64_t k,
-                              bool transposed, weight_view *out) {
+avo_status bind_matrix(binder *b, const source_tensor *tensor, uint64_t rows, uint64_t k,
+                       bool transposed, weight_view *out) {
     bool fits = transposed ? tensor->shape[0] == k && tensor->shape[1] == rows
                            : tensor->shape[0] == rows && tensor->shape[1] == k;
     if (tensor->rank != 2 || !fits)
-        return bad_shape(b, tensor, transposed ? k : rows, transposed ? rows : k);
+        return bind_bad_shape(b, tensor, transposed ? k : rows, transposed ? rows : k);
     quant_layout layout = transposed ? QUANT_LAYOUT_COLUMNS : tensor->layout;
     uint64_t bytes;
     if (!weight_bytes(tensor->type, layout, rows, k, &bytes) || bytes != tensor->bytes)
@@ -109,7 +101,7 @@ static avo_status bind_matrix(binder *b, const source_tensor *tensor, uint64_t r
             "%s: tensor %.*s: %llu bytes of type %s do not match a %llu × %llu matrix",
             b->model->source->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)tensor->bytes,
             quant_name(tensor->type), (unsigned long long)rows, (unsigned long long)k);
-    count_tensor(b, tensor);
+    bind_count(b, tensor);
     *out = (weight_view){.type = tensor->type,
                          .layout = layout,
                          .rows = (uint32_t)rows,
@@ -121,13 +113,13 @@ static avo_status bind_matrix(binder *b, const source_tensor *tensor, uint64_t r
     return AVO_OK;
 }
 
-static avo_status bind_linear(binder *b, uint32_t layer, layer_role role, layer_role bias_role,
-                              bias_rule rule, uint64_t rows, uint64_t k, const char *what,
-                              linear_view *out) {
-    const source_tensor *weight = take_layer(b, layer, role);
-    const source_tensor *bias = rule == BIAS_NONE ? NULL : take_layer(b, layer, bias_role);
+avo_status bind_linear(binder *b, uint32_t layer, layer_role role, layer_role bias_role,
+                       bias_rule rule, uint64_t rows, uint64_t k, const char *what,
+                       linear_view *out) {
+    const source_tensor *weight = bind_take(b, layer, role);
+    const source_tensor *bias = rule == BIAS_NONE ? NULL : bind_take(b, layer, bias_role);
     if (weight == NULL || (rule == BIAS_REQUIRED && bias == NULL))
-        return missing(b, what, layer);
+        return bind_missing(b, what, layer);
     AVO_TRY(bind_matrix(b, weight, rows, k, b->config->transposed, &out->weight));
     if (bias != NULL)
         AVO_TRY(bind_vector(b, bias, rows, false, &out->bias));
@@ -200,6 +192,27 @@ static avo_status bind_feed_forward(binder *b, uint32_t number, layer_view *laye
 
 /* ---- A layer, the model ---- */
 
+/* Norms of q and k, per head or of all heads together, and sinks. */
+static avo_status bind_head_norms(binder *b, uint32_t number, layer_view *layer) {
+    const architecture *a = b->architecture;
+    layer->whole_norms = a->whole_norms;
+    if (a->sinks) {
+        const source_tensor *sinks = bind_take(b, number, ROLE_SINKS);
+        if (sinks == NULL)
+            return bind_missing(b, "attn_sinks", number);
+        AVO_TRY(bind_vector(b, sinks, layer->heads, false, &layer->sinks));
+    }
+    if (!a->head_norms && !a->whole_norms)
+        return AVO_OK;
+    uint32_t size = layer->head_size;
+    uint32_t query = a->whole_norms ? layer->heads * size : size;
+    uint32_t key = a->whole_norms ? layer->kv_heads * size : size;
+    AVO_TRY(bind_layer_norm(b, number, ROLE_QUERY_NORM, ROLE_QUERY_NORM, false, query,
+                            "attn_q_norm", &layer->query_norm));
+    return bind_layer_norm(b, number, ROLE_KEY_NORM, ROLE_KEY_NORM, false, key, "attn_k_norm",
+                           &layer->key_norm);
+}
+
 static avo_status bind_layer(binder *b, uint32_t number, layer_view *layer) {
     const architecture *a = b->architecture;
     uint32_t width = b->config->width;
@@ -211,20 +224,20 @@ static avo_status bind_layer(binder *b, uint32_t number, layer_view *layer) {
     AVO_TRY(bind_qkv(b, number, layer));
     AVO_TRY(bind_linear(b, number, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, a->output_bias, width,
                         (uint64_t)layer->heads * layer->head_size, "attn_output", &layer->output));
-    if (a->head_norms) {
-        AVO_TRY(bind_layer_norm(b, number, ROLE_QUERY_NORM, ROLE_QUERY_NORM, false,
-                                layer->head_size, "attn_q_norm", &layer->query_norm));
-        AVO_TRY(bind_layer_norm(b, number, ROLE_KEY_NORM, ROLE_KEY_NORM, false, layer->head_size,
-                                "attn_k_norm", &layer->key_norm));
-    }
-    AVO_TRY(bind_layer_norm(b, number, ROLE_FEED_FORWARD_NORM, ROLE_FEED_FORWARD_NORM_BIAS,
-                            a->norm_bias, width, "ffn_norm", &layer->feed_forward_norm));
+    AVO_TRY(bind_head_norms(b, number, layer));
+    /* gpt-oss in GGUF calls it by the name that is Gemma's other norm. */
+    bool other = !a->post_norms && !has_layer(b, number, ROLE_FEED_FORWARD_NORM);
+    layer_role norm = other ? ROLE_ATTENTION_POST_NORM : ROLE_FEED_FORWARD_NORM;
+    AVO_TRY(bind_layer_norm(b, number, norm, ROLE_FEED_FORWARD_NORM_BIAS, a->norm_bias, width,
+                            "ffn_norm", &layer->feed_forward_norm));
     if (a->post_norms) {
         AVO_TRY(bind_layer_norm(b, number, ROLE_ATTENTION_POST_NORM, ROLE_ATTENTION_POST_NORM,
                                 false, width, "post_attention_norm", &layer->attention_post_norm));
         AVO_TRY(bind_layer_norm(b, number, ROLE_FEED_FORWARD_POST_NORM, ROLE_FEED_FORWARD_POST_NORM,
                                 false, width, "post_ffw_norm", &layer->feed_forward_post_norm));
     }
+    if (layer->experts.count > 0)
+        return bind_experts(b, number, layer);
     return bind_feed_forward(b, number, layer);
 }
 

@@ -2,6 +2,7 @@
 #include "model/model_int.h"
 
 #include <math.h>
+#include <string.h>
 
 const architecture *architecture_of(source_architecture id) {
     static const architecture *const all[ARCHITECTURE_COUNT] = {
@@ -14,6 +15,12 @@ const architecture *architecture_of(source_architecture id) {
         [ARCHITECTURE_PHI3] = &architecture_phi3,
         [ARCHITECTURE_GPT2] = &architecture_gpt2,
         [ARCHITECTURE_OPT] = &architecture_opt,
+        [ARCHITECTURE_MIXTRAL] = &architecture_mixtral,
+        [ARCHITECTURE_QWEN2_MOE] = &architecture_qwen2_moe,
+        [ARCHITECTURE_QWEN3_MOE] = &architecture_qwen3_moe,
+        [ARCHITECTURE_OLMOE] = &architecture_olmoe,
+        [ARCHITECTURE_GRANITE_MOE] = &architecture_granite_moe,
+        [ARCHITECTURE_GPT_OSS] = &architecture_gpt_oss,
     };
     return id < ARCHITECTURE_COUNT ? all[id] : NULL;
 }
@@ -28,6 +35,8 @@ static activation_kind activation_of(source_activation activation) {
         return ACTIVATION_GELU_ERF;
     case SOURCE_ACTIVATION_RELU:
         return ACTIVATION_RELU;
+    case SOURCE_ACTIVATION_SWIGLU_CLIPPED:
+        return ACTIVATION_SWIGLU_CLIPPED;
     }
     return ACTIVATION_SILU;
 }
@@ -57,6 +66,13 @@ void describe_layer(const model_config *config, uint32_t number, layer_view *lay
     layer->attention_softcap = (float)config->attention_softcap;
     layer->feed_forward = config->feed_forward;
     layer->activation = activation_of(config->activation);
+    if (config->layer_experts != NULL && config->layer_experts[number] != 0)
+        layer->experts = (experts_view){.count = config->experts,
+                                        .used = config->experts_used,
+                                        .router_kind = config->router == SOURCE_ROUTER_TOP_SOFTMAX
+                                                           ? ROUTER_TOP_SOFTMAX
+                                                           : ROUTER_SOFTMAX,
+                                        .normalised = config->router_normalised};
     layer->norm_after = config->norm_after;
     layer->residual_scale = or_default(config->residual_scale, 1.0);
 }
@@ -71,5 +87,9 @@ void describe_model(const model_config *config, model_view *model) {
     model->logit_softcap = (float)config->logit_softcap;
     model->query_width_max = config->heads * config->head_size;
     model->kv_width_max = config->kv_heads * config->head_size;
-    model->feed_forward_max = config->feed_forward;
+    model->experts_max = config->experts;
+    /* Only dense layers need that. */
+    bool dense =
+        config->layer_experts == NULL || memchr(config->layer_experts, 0, config->layers) != NULL;
+    model->feed_forward_max = dense ? config->feed_forward : 0;
 }

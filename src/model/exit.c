@@ -42,6 +42,14 @@ static void leave_out(avo_model *model, const model_view *whole) {
             model->weight_bytes -= linear_bytes(linears[n], &parameters);
             model->parameters -= parameters;
         }
+        for (uint32_t e = 0; e < layer->experts.count; e++) {
+            const expert_view *expert = &layer->experts.expert[e];
+            uint64_t parameters = 0;
+            model->weight_bytes -= linear_bytes(&expert->gate, &parameters) +
+                                   linear_bytes(&expert->up, &parameters) +
+                                   linear_bytes(&expert->down, &parameters);
+            model->parameters -= parameters;
+        }
     }
 }
 

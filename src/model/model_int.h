@@ -14,8 +14,13 @@ typedef struct architecture {
     bool gated;               /* gate · up, else up alone */
     bool head_norms;          /* q and k are normed per head */
     bool post_norms;          /* outputs are normed before they join the residual */
+    bool whole_norms;         /* q and k are normed, all heads together */
+    bool sinks;               /* heads have a score without a value */
     bias_rule attention_bias; /* q, k, v */
     bias_rule output_bias;    /* o, up, down, gate */
+    bias_rule router_bias;
+    bool shared_gate;         /* the shared expert is weighed by a gate */
+    bool alternating_experts; /* rows of gate and up alternate in safetensors */
     /* What differs from describe_layer's defaults; NULL: nothing. */
     void (*adjust_layer)(const model_config *config, uint32_t number, layer_view *layer);
     void (*adjust_model)(const model_config *config, model_view *model);
@@ -30,6 +35,12 @@ extern const architecture architecture_gemma3;
 extern const architecture architecture_phi3;
 extern const architecture architecture_gpt2;
 extern const architecture architecture_opt;
+extern const architecture architecture_mixtral;
+extern const architecture architecture_qwen2_moe;
+extern const architecture architecture_qwen3_moe;
+extern const architecture architecture_olmoe;
+extern const architecture architecture_granite_moe;
+extern const architecture architecture_gpt_oss;
 
 const architecture *architecture_of(source_architecture id);
 
@@ -64,7 +75,26 @@ void describe_model(const model_config *config, model_view *model);
     X(ROLE_UP_BIAS, "ffn_up.bias")                                                                 \
     X(ROLE_DOWN, "ffn_down.weight")                                                                \
     X(ROLE_DOWN_BIAS, "ffn_down.bias")                                                             \
-    X(ROLE_FEED_FORWARD_POST_NORM, "post_ffw_norm.weight")
+    X(ROLE_FEED_FORWARD_POST_NORM, "post_ffw_norm.weight")                                         \
+    X(ROLE_SINKS, "attn_sinks.weight")                                                             \
+    X(ROLE_ROUTER, "ffn_gate_inp.weight")                                                          \
+    X(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias")                                                       \
+    X(ROLE_GATE_EXPERTS, "ffn_gate_exps.weight")                                                   \
+    X(ROLE_GATE_EXPERTS_BIAS, "ffn_gate_exps.bias")                                                \
+    X(ROLE_UP_EXPERTS, "ffn_up_exps.weight")                                                       \
+    X(ROLE_UP_EXPERTS_BIAS, "ffn_up_exps.bias")                                                    \
+    X(ROLE_DOWN_EXPERTS, "ffn_down_exps.weight")                                                   \
+    X(ROLE_DOWN_EXPERTS_BIAS, "ffn_down_exps.bias")                                                \
+    X(ROLE_GATE_UP_EXPERTS, "ffn_gate_up_exps.weight")                                             \
+    X(ROLE_GATE_UP_EXPERTS_BIAS, "ffn_gate_up_exps.bias")                                          \
+    X(ROLE_GATE_UP_EXPERTS_BLOCKS, "ffn_gate_up_exps.blocks")                                      \
+    X(ROLE_GATE_UP_EXPERTS_SCALES, "ffn_gate_up_exps.scales")                                      \
+    X(ROLE_DOWN_EXPERTS_BLOCKS, "ffn_down_exps.blocks")                                            \
+    X(ROLE_DOWN_EXPERTS_SCALES, "ffn_down_exps.scales")                                            \
+    X(ROLE_GATE_SHARED, "ffn_gate_shexp.weight")                                                   \
+    X(ROLE_UP_SHARED, "ffn_up_shexp.weight")                                                       \
+    X(ROLE_DOWN_SHARED, "ffn_down_shexp.weight")                                                   \
+    X(ROLE_SHARED_GATE, "ffn_gate_inp_shexp.weight")
 
 typedef enum layer_role {
 #define ROLE_ENUM(role, name) role,
@@ -94,7 +124,16 @@ typedef struct tensor_slots {
     uint8_t *layer_used;
     uint8_t top_used[MODEL_ROLE_COUNT];
     uint32_t layers;
+    const source_tensor **expert; /* tensors of one expert each, slots_expert's order */
+    uint8_t *expert_used;
+    uint32_t experts;
 } tensor_slots;
+
+/* Where gate (part 0), up (1) or down (2) of an expert lies. */
+static inline size_t slots_expert(const tensor_slots *slots, uint32_t layer, uint32_t expert,
+                                  uint32_t part) {
+    return ((size_t)layer * slots->experts + expert) * 3 + part;
+}
 
 /* Every tensor gets its place; one that has none, or whose place is taken, is refused by name. */
 AVO_MUST_USE avo_status slots_fill(const model_source *source, arena *arena, tensor_slots *slots,

@@ -24,6 +24,10 @@ static const source_tensor **place_of(tensor_slots *slots, text_view name) {
     uint32_t layer;
     text_view rest;
     if (names_split_layer(name, &layer, &rest)) {
+        uint32_t part, expert;
+        if (layer < slots->layers && names_split_expert(rest, &part, &expert) &&
+            expert < slots->experts)
+            return &slots->expert[slots_expert(slots, layer, expert, part)];
         int role = find_role(layer_role_name, LAYER_ROLE_COUNT, rest);
         if (role < 0 || layer >= slots->layers)
             return NULL;
@@ -59,6 +63,14 @@ avo_status slots_fill(const model_source *source, arena *arena, tensor_slots *sl
     slots->layer_used = arena_take_array(arena, count, 1);
     if (slots->layer == NULL || slots->layer_used == NULL)
         return status_no_memory(error, "the tensor table", count * sizeof(void *));
+    slots->experts = source->config.experts;
+    size_t parts = (size_t)slots->layers * slots->experts * 3;
+    if (parts > 0) {
+        slots->expert = arena_take_array(arena, parts, sizeof(*slots->expert));
+        slots->expert_used = arena_take_array(arena, parts, 1);
+        if (slots->expert == NULL || slots->expert_used == NULL)
+            return status_no_memory(error, "the table of experts", parts * sizeof(void *));
+    }
     for (uint32_t i = 0; i < source->tensor_count; i++)
         AVO_TRY(place_tensor(source, &source->tensors[i], slots, error));
     return AVO_OK;
@@ -77,6 +89,9 @@ avo_status slots_check_used(const model_source *source, const tensor_slots *slot
     for (size_t i = 0; i < (size_t)slots->layers * LAYER_ROLE_COUNT; i++)
         if (slots->layer[i] != NULL && !slots->layer_used[i])
             return not_used(source, slots->layer[i], error);
+    for (size_t i = 0; i < (size_t)slots->layers * slots->experts * 3; i++)
+        if (slots->expert[i] != NULL && !slots->expert_used[i])
+            return not_used(source, slots->expert[i], error);
     for (size_t i = 0; i < MODEL_ROLE_COUNT; i++)
         if (slots->top[i] != NULL && !slots->top_used[i])
             return not_used(source, slots->top[i], error);

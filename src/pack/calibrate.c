@@ -106,7 +106,8 @@ static avo_status list_inputs(calibrator *c, arena *arena) {
         add_input(c, slot + OBSERVED_ATTENTION, view->width, "blk.%u.attn", i);
         add_input(c, slot + OBSERVED_OUTPUT, layer->output.weight.k, "blk.%u.attn_output", i);
         add_input(c, slot + OBSERVED_FEED_FORWARD, view->width, "blk.%u.ffn", i);
-        add_input(c, slot + OBSERVED_DOWN, layer->feed_forward, "blk.%u.ffn_down", i);
+        if (layer->experts.count == 0) /* inputs of experts are not shown */
+            add_input(c, slot + OBSERVED_DOWN, layer->feed_forward, "blk.%u.ffn_down", i);
     }
     if (view->head_project.weight.data != NULL)
         add_input(c, top + OBSERVED_PROJECT_OUT - OBSERVED_HEAD, view->width, "project_out", 0);

@@ -76,6 +76,11 @@ void pack_choose(pack_type type, pack_look_up look_up, pack_role role, bool tied
         pack_set(item, QUANT_F32, QUANT_LAYOUT_ROWS);
         return;
     }
+    if (role == PACK_ROLE_ROUTER) { /* a wrong expert is worse than a rounded one */
+        pack_set(item, QUANT_F32, QUANT_LAYOUT_PANELS);
+        item->named = true;
+        return;
+    }
     if (type == PACK_KEEP) {
         choose_keep(role, tied, cut_fits, item);
         return;

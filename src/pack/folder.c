@@ -267,6 +267,11 @@ static avo_status fill_folder(folder_output *o, pack_report *report) {
 avo_status pack_folder(const model_source *source, const char *path, const pack_options *options,
                        pack_report *report, avo_error *error) {
     AVO_TRY(check(source, options, error));
+    if (source->config.experts > 0)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: a model with experts cannot be written as a folder; write a .avo "
+                           "file",
+                           source->path);
     arena arena;
     folder_output o = {
         .source = source, .options = options, .list = {.arena = &arena}, .error = error};

@@ -135,6 +135,89 @@ static bool view_tensor(const source_tensor *tensor, bool transposed, pack_item 
     return true;
 }
 
+/* ---- Experts ---- */
+
+/* Expert `e` of a stacked tensor: rows [first, first + rows) of the `all` that each has. */
+typedef struct expert_rows {
+    const char *part;
+    uint32_t first, rows, all, k;
+} expert_rows;
+
+static avo_status add_expert(lister *l, const pack_item *whole, uint32_t layer, uint32_t e,
+                             const expert_rows *of) {
+    const source_tensor *tensor = whole->tensor;
+    pack_item item = *whole;
+    pack_place place;
+    snprintf(item.name, sizeof(item.name), "blk.%u.%s.%u.weight", layer, of->part, e);
+    if (!pack_place_of(text_from(item.name), l->source->config.layers, &place))
+        return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s is not part of the architecture", l->source->path, item.name);
+    uint64_t bytes = tensor->bytes / l->source->config.experts;
+    weight_view all = {.type = tensor->type,
+                       .layout = QUANT_LAYOUT_ROWS,
+                       .rows = of->all,
+                       .k = of->k,
+                       .data = tensor->data + e * bytes};
+    item.rank = place.rank;
+    item.rows = of->rows;
+    item.k = of->k;
+    item.from = of->rows == of->all ? all : weight_slice(&all, of->first, of->rows);
+    if (item.forget.size > 0)
+        item.forget = (bytes_view){all.data, (size_t)bytes};
+    return add(l, &item, &place, true);
+}
+
+/* All experts of a layer as matrices of their own. */
+static avo_status add_experts(lister *l, const pack_item *item, const pack_place *place) {
+    const model_config *config = &l->source->config;
+    const source_tensor *tensor = item->tensor;
+    uint32_t inner = config->expert_feed_forward, width = config->width;
+    bool both = place->role == PACK_ROLE_GATE_UP_EXPERTS;
+    bool down = place->role == PACK_ROLE_DOWN_EXPERTS;
+    bool alternating =
+        config->architecture == ARCHITECTURE_GPT_OSS && l->source->naming == SOURCE_NAMES_HF;
+    const expert_rows gate = {"ffn_gate", 0, inner, both ? 2 * inner : inner, width};
+    const expert_rows up = {"ffn_up", both ? inner : 0, inner, both ? 2 * inner : inner, width};
+    const expert_rows last = {"ffn_down", 0, width, width, inner};
+    const expert_rows *all = down ? &last : place->role == PACK_ROLE_UP_EXPERTS ? &up : &gate;
+    uint64_t bytes;
+    if (tensor->rank != 3 || tensor->shape[0] != config->experts || tensor->shape[1] != all->all ||
+        tensor->shape[2] != all->k || alternating ||
+        !weight_bytes(tensor->type, QUANT_LAYOUT_ROWS, all->all, all->k, &bytes) ||
+        bytes * config->experts != tensor->bytes)
+        return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: tensor %.*s cannot be packed: its experts are not stored as %u "
+                           "matrices of %u × %u; pack a GGUF of the model",
+                           l->source->path, TEXT_ARGUMENT(tensor->name), config->experts, all->all,
+                           all->k);
+    for (uint32_t e = 0; e < config->experts; e++) {
+        AVO_TRY(add_expert(l, item, place->layer, e, all));
+        if (both)
+            AVO_TRY(add_expert(l, item, place->layer, e, &up));
+    }
+    return AVO_OK;
+}
+
+/* The same tensor with the rank that its role has: a router of one row may be stored as a vector,
+ * and biases of all experts as a matrix. */
+static source_tensor with_rank(const source_tensor *tensor, pack_role role) {
+    source_tensor own = *tensor;
+    if (role == PACK_ROLE_VECTOR && own.rank == 2) {
+        own.rank = 1;
+        own.shape[0] *= own.shape[1];
+        own.shape[1] = 1;
+    } else if (role == PACK_ROLE_ROUTER && own.rank == 1) {
+        own.rank = 2;
+        own.shape[1] = own.shape[0];
+        own.shape[0] = 1;
+    }
+    return own;
+}
+
+static bool has_experts_of(pack_role role) {
+    return role >= PACK_ROLE_GATE_EXPERTS && role <= PACK_ROLE_GATE_UP_EXPERTS;
+}
+
 static avo_status add_tensor(lister *l, const source_tensor *tensor) {
     const model_source *source = l->source;
     const model_config *config = &source->config;
@@ -155,7 +238,10 @@ static avo_status add_tensor(lister *l, const source_tensor *tensor) {
     item.plus_one = place.norm_weight && config->norm_plus_one;
     if (!source->files[tensor->file].borrowed)
         item.forget = (bytes_view){tensor->data, (size_t)tensor->bytes};
-    if (!view_tensor(tensor, config->transposed && place.in_layer, &item) ||
+    if (has_experts_of(place.role))
+        return add_experts(l, &item, &place);
+    const source_tensor ranked = with_rank(tensor, place.role);
+    if (!view_tensor(&ranked, config->transposed && place.in_layer, &item) ||
         (place.role == PACK_ROLE_VECTOR && !item.vector))
         return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
                            "%s: tensor %.*s (%llu bytes of type %s, rank %u) cannot be packed",

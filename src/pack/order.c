@@ -47,6 +47,25 @@ static const known_name layer_names[] = {
     {"ffn_down.bias", PACK_ROLE_VECTOR, false},
     {"ffn_down.weight", PACK_ROLE_MATRIX, false},
     {"post_ffw_norm.weight", PACK_ROLE_VECTOR, true},
+    {"attn_sinks.weight", PACK_ROLE_VECTOR, false},
+    {"ffn_gate_inp.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_gate_inp.weight", PACK_ROLE_ROUTER, false},
+    {"ffn_gate_inp_shexp.weight", PACK_ROLE_ROUTER, false},
+    {"ffn_gate_exps.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_up_exps.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_down_exps.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_gate_shexp.weight", PACK_ROLE_MATRIX, false},
+    {"ffn_up_shexp.weight", PACK_ROLE_MATRIX, false},
+    {"ffn_down_shexp.weight", PACK_ROLE_MATRIX, false},
+    {"ffn_gate_exps.weight", PACK_ROLE_GATE_EXPERTS, false},
+    {"ffn_up_exps.weight", PACK_ROLE_UP_EXPERTS, false},
+    {"ffn_down_exps.weight", PACK_ROLE_DOWN_EXPERTS, false},
+    {"ffn_gate_up_exps.weight", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_gate_up_exps.bias", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_gate_up_exps.blocks", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_gate_up_exps.scales", PACK_ROLE_GATE_UP_EXPERTS, false},
+    {"ffn_down_exps.blocks", PACK_ROLE_DOWN_EXPERTS, false},
+    {"ffn_down_exps.scales", PACK_ROLE_DOWN_EXPERTS, false},
     {NULL, PACK_ROLE_DROPPED, false},
 };
 
@@ -55,6 +74,18 @@ static const known_name last_names[] = {
     {"project_out.weight", PACK_ROLE_MATRIX, false}, {"output.bias", PACK_ROLE_VECTOR, false},
     {"output.weight", PACK_ROLE_HEAD, false},        {NULL, PACK_ROLE_DROPPED, false},
 };
+
+#define LAYER_NAMES (sizeof(layer_names) / sizeof(layer_names[0]))
+
+/* A matrix of one expert: behind everything else of its layer, an expert's matrices together. */
+static bool find_expert(text_view name, pack_place *place) {
+    uint32_t part, expert;
+    if (!names_split_expert(name, &part, &expert))
+        return false;
+    place->rank = (uint32_t)LAYER_NAMES + expert * 3 + part;
+    place->role = PACK_ROLE_MATRIX;
+    return true;
+}
 
 static bool find_in(const known_name *names, text_view name, pack_place *place) {
     for (uint32_t i = 0; names[i].name != NULL; i++)
@@ -73,7 +104,8 @@ bool pack_place_of(text_view name, uint32_t layers, pack_place *place) {
     if (names_split_layer(name, &place->layer, &rest)) {
         place->in_layer = true;
         place->group = 1 + place->layer;
-        return place->layer < layers && find_in(layer_names, rest, place);
+        return place->layer < layers &&
+               (find_in(layer_names, rest, place) || find_expert(rest, place));
     }
     if (find_in(first_names, name, place))
         return true;

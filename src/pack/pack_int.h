@@ -12,9 +12,14 @@ typedef enum pack_role {
     PACK_ROLE_EMBEDDING,
     PACK_ROLE_POSITION,
     PACK_ROLE_HEAD,
-    PACK_ROLE_QKV,    /* fused; the bias too */
-    PACK_ROLE_UP,     /* fused with the gate where it has twice the rows; the bias too */
-    PACK_ROLE_DROPPED /* the configuration holds it: rotation factors */
+    PACK_ROLE_QKV,          /* fused; the bias too */
+    PACK_ROLE_UP,           /* fused with the gate where it has twice the rows; the bias too */
+    PACK_ROLE_ROUTER,       /* of experts: stays exact */
+    PACK_ROLE_GATE_EXPERTS, /* all experts of a layer; each becomes a matrix of its own */
+    PACK_ROLE_UP_EXPERTS,
+    PACK_ROLE_DOWN_EXPERTS,
+    PACK_ROLE_GATE_UP_EXPERTS, /* gate and up behind one another in each */
+    PACK_ROLE_DROPPED          /* the configuration holds it: rotation factors */
 } pack_role;
 /* One tensor of the file and where its numbers come from. */
 typedef struct pack_item {

@@ -12,34 +12,48 @@ typedef struct known_shape {
     uint32_t layers, width, feed_forward, heads, kv_heads, head_size, vocabulary, context;
     bool tied;
     double rope_base;
+    source_architecture architecture;
+    uint32_t experts, used; /* of width `feed_forward`; 0: dense */
 } known_shape;
 
 static const known_shape shapes[] = {
-    {"tiny", 2, 64, 96, 4, 2, 16, 100, 256, false, 10000},
-    {"odd", 2, 288, 1100, 6, 2, 48, 500, 1024, false, 10000},   /* multiples of nothing */
-    {"heads", 2, 512, 768, 8, 2, 128, 500, 1024, false, 10000}, /* large ones */
-    {"long", 2, 128, 160, 4, 2, 64, 100, 1024, false, 10000}, /* heads as large models have them */
-    {"ladder", 4, 2048, 5632, 32, 4, 64, 8192, 8192, true, 10000},
-    {"short", 2, 576, 1536, 9, 3, 64, 8192, 1024, true, 10000}, /* two layers of the next one */
-    {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, true, 100000},
-    {"tinyllama-1.1b", 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 10000},
-    {"llama-3.2-1b", 16, 2048, 8192, 32, 8, 64, 128256, 131072, true, 500000},
-    {"llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 500000},
+    {"tiny", 2, 64, 96, 4, 2, 16, 100, 256, false, 10000, ARCHITECTURE_LLAMA, 0, 0},
+    {"odd", 2, 288, 1100, 6, 2, 48, 500, 1024, false, 10000, ARCHITECTURE_LLAMA, 0,
+     0}, /* multiples of nothing */
+    {"heads", 2, 512, 768, 8, 2, 128, 500, 1024, false, 10000, ARCHITECTURE_LLAMA, 0,
+     0}, /* large ones */
+    {"long", 2, 128, 160, 4, 2, 64, 100, 1024, false, 10000, ARCHITECTURE_LLAMA, 0,
+     0}, /* heads as large models have them */
+    {"ladder", 4, 2048, 5632, 32, 4, 64, 8192, 8192, true, 10000, ARCHITECTURE_LLAMA, 0, 0},
+    {"short", 2, 576, 1536, 9, 3, 64, 8192, 1024, true, 10000, ARCHITECTURE_LLAMA, 0,
+     0}, /* two layers of the next one */
+    {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, true, 100000, ARCHITECTURE_LLAMA, 0, 0},
+    {"tinyllama-1.1b", 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 10000, ARCHITECTURE_LLAMA, 0,
+     0},
+    {"llama-3.2-1b", 16, 2048, 8192, 32, 8, 64, 128256, 131072, true, 500000, ARCHITECTURE_LLAMA, 0,
+     0},
+    {"llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 500000, ARCHITECTURE_LLAMA,
+     0, 0},
+    {"experts", 2, 96, 80, 4, 2, 24, 300, 256, false, 10000, ARCHITECTURE_QWEN3_MOE, 8, 3},
+    {"olmoe-1b-7b", 16, 2048, 1024, 16, 16, 128, 50304, 4096, false, 10000, ARCHITECTURE_OLMOE, 64,
+     8},
+    {"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, false, 1000000,
+     ARCHITECTURE_QWEN3_MOE, 128, 8},
 };
 
 const char *pack_shapes_text(void) {
     return "tiny, odd, heads, long, ladder, short, smollm2-135m, tinyllama-1.1b, llama-3.2-1b, "
-           "llama-3.1-8b";
+           "llama-3.1-8b, experts, olmoe-1b-7b, qwen3-30b-a3b";
 }
 
 static avo_status fill_config(const known_shape *shape, arena *arena, model_config *config,
                               avo_error *error) {
-    uint8_t *flags = arena_take_array(arena, 2, shape->layers);
+    uint8_t *flags = arena_take_array(arena, 3, shape->layers);
     if (flags == NULL)
-        return status_no_memory(error, "layer flags", 2 * (size_t)shape->layers);
-    memset(flags + shape->layers, 1, shape->layers);
+        return status_no_memory(error, "layer flags", 3 * (size_t)shape->layers);
+    memset(flags + shape->layers, 1, 2 * (size_t)shape->layers);
     *config = (model_config){
-        .architecture = ARCHITECTURE_LLAMA,
+        .architecture = shape->architecture,
         .layers = shape->layers,
         .width = shape->width,
         .feed_forward = shape->feed_forward,
@@ -58,6 +72,13 @@ static avo_status fill_config(const known_shape *shape, arena *arena, model_conf
         .layer_windowed = flags,
         .layer_rotary = flags + shape->layers,
     };
+    if (shape->experts == 0)
+        return AVO_OK;
+    config->experts = shape->experts;
+    config->experts_used = shape->used;
+    config->expert_feed_forward = shape->feed_forward;
+    config->router_normalised = shape->architecture != ARCHITECTURE_OLMOE;
+    config->layer_experts = flags + 2 * (size_t)shape->layers;
     return AVO_OK;
 }
 
@@ -96,6 +117,26 @@ static avo_status add_layer(maker *m, uint32_t layer, const char *part, uint64_t
     return add(m, name, rows, k);
 }
 
+/* Router, experts, and norms of q and k: per head, or OLMoE's over all heads. */
+static avo_status add_experts(maker *m, uint32_t layer) {
+    const model_config *c = m->config;
+    bool whole = c->architecture == ARCHITECTURE_OLMOE;
+    uint64_t size = c->head_size, width = c->width, inner = c->expert_feed_forward;
+    AVO_TRY(add_layer(m, layer, "attn_q_norm", 1, whole ? c->heads * size : size));
+    AVO_TRY(add_layer(m, layer, "attn_k_norm", 1, whole ? c->kv_heads * size : size));
+    AVO_TRY(add_layer(m, layer, "ffn_gate_inp", c->experts, width));
+    for (uint32_t e = 0; e < c->experts; e++) {
+        char part[32];
+        snprintf(part, sizeof(part), "ffn_gate.%u", e);
+        AVO_TRY(add_layer(m, layer, part, inner, width));
+        snprintf(part, sizeof(part), "ffn_up.%u", e);
+        AVO_TRY(add_layer(m, layer, part, inner, width));
+        snprintf(part, sizeof(part), "ffn_down.%u", e);
+        AVO_TRY(add_layer(m, layer, part, width, inner));
+    }
+    return AVO_OK;
+}
+
 avo_status pack_list_random(const char *name, uint64_t seed, pack_type type, pack_list *list,
                             model_config *config, avo_error *error) {
     const known_shape *shape = NULL;
@@ -118,6 +159,10 @@ avo_status pack_list_random(const char *name, uint64_t seed, pack_type type, pac
         AVO_TRY(add_layer(&m, layer, "attn_v", kv, width));
         AVO_TRY(add_layer(&m, layer, "attn_output", width, query));
         AVO_TRY(add_layer(&m, layer, "ffn_norm", 1, width));
+        if (shape->experts > 0) {
+            AVO_TRY(add_experts(&m, layer));
+            continue;
+        }
         AVO_TRY(add_layer(&m, layer, "ffn_gate", inner, width));
         AVO_TRY(add_layer(&m, layer, "ffn_up", inner, width));
         AVO_TRY(add_layer(&m, layer, "ffn_down", width, inner));

@@ -277,6 +277,21 @@ static void stray_vectors_are_refused_by_name(void **state) {
     }
 }
 
+/* Adapters change the attention of a mixture of experts, not its experts or its router. */
+static void experts_are_refused_by_name(void **state) {
+    (void)state;
+    static const char *const tensors[] = {"model.layers.0.mlp.experts.3.up_proj.lora_A.weight",
+                                          "model.layers.1.mlp.gate.lora_B.weight"};
+    for (size_t i = 0; i < 2; i++) {
+        bench *b = bench_open("experts");
+        assert_int_equal(open_bench(b), AVO_OK);
+        add_tensor(b, tensors[i], 40);
+        assert_int_equal(open_bench(b), AVO_ERROR_FORMAT);
+        assert_non_null(strstr(b->error.text, tensors[i]));
+        bench_close(b);
+    }
+}
+
 static void numbers_that_are_none_are_refused(void **state) {
     (void)state;
     static const uint32_t bad[] = {0x7FC00000, 0x7F800000, 0xFF800000};
@@ -495,6 +510,7 @@ int main(void) {
         cmocka_unit_test(options_are_refused_by_name),
         cmocka_unit_test(tensors_are_refused_by_name),
         cmocka_unit_test(stray_vectors_are_refused_by_name),
+        cmocka_unit_test(experts_are_refused_by_name),
         cmocka_unit_test(numbers_that_are_none_are_refused),
         cmocka_unit_test(another_base_is_noticed),
         cmocka_unit_test(pickles_are_never_read),

@@ -175,7 +175,7 @@ static void every_architecture(void **state) {
     static const char *const devices[] = {"loopback:2", "loopback:3", "loopback:4",
                                           "loopback:2,layers", "loopback:4,layers"};
     static const char *const kv_types[] = {"f16", "f32", "int8", "bf16", "fp8"};
-    for (size_t i = 0; i < FIXTURE_COUNT; i++) {
+    for (size_t i = 0; i < FIXTURE_DENSE; i++) {
         char model[64];
         snprintf(model, sizeof(model), "models/%s", fixture_names[i].name);
         subject what = {.path = test_fixture_path(model), .kv_type = kv_types[i % 5]};

@@ -55,6 +55,14 @@ static void prepared_close(prepared *p) {
 
 typedef void (*linear_visitor)(void *context, const weight_view *before, const weight_view *after);
 
+static void visit_expert(linear_visitor visit, void *context, const expert_view *before,
+                         const expert_view *after) {
+    visit(context, &before->gate.weight, &after->gate.weight);
+    visit(context, &before->up.weight, &after->up.weight);
+    visit(context, &before->down.weight, &after->down.weight);
+    assert_ptr_equal(before->gate.bias, after->gate.bias);
+}
+
 static void visit_all(const model_view *before, const model_view *after, linear_visitor visit,
                       void *context) {
     assert_int_equal(before->layers, after->layers);
@@ -69,6 +77,12 @@ static void visit_all(const model_view *before, const model_view *after, linear_
         visit(context, &a->gate.weight, &b->gate.weight);
         visit(context, &a->up.weight, &b->up.weight);
         visit(context, &a->down.weight, &b->down.weight);
+        assert_int_equal(a->experts.count, b->experts.count);
+        visit_expert(visit, context, &a->experts.shared, &b->experts.shared);
+        visit(context, &a->experts.router.weight, &b->experts.router.weight);
+        visit(context, &a->experts.shared_gate.weight, &b->experts.shared_gate.weight);
+        for (uint32_t e = 0; e < a->experts.count; e++)
+            visit_expert(visit, context, &a->experts.expert[e], &b->experts.expert[e]);
         assert_ptr_equal(a->query.bias, b->query.bias);
         assert_ptr_equal(a->attention_norm.weight, b->attention_norm.weight);
     }
@@ -179,7 +193,8 @@ static void every_source_has_its_values(void **state) {
 
 static void packed_files_have_their_values(void **state) {
     (void)state;
-    static const char *const names[] = {"llama2", "gpt2", "gemma3", "opt-350m", "smollm2", "phi3"};
+    static const char *const names[] = {"llama2",  "gpt2", "gemma3",     "opt-350m",
+                                        "smollm2", "phi3", "granite-moe"};
     static const char *const types[] = {"f16", "q8", "q8c", "q4", "keep"};
     device_options copy = plain_options;
     copy.huge_pages = "on";

@@ -192,8 +192,9 @@ static void test_schedules(void **state) {
 }
 
 int main(void) {
+    size_t count = fixture_count();
     struct CMUnitTest tests[FIXTURE_COUNT];
-    for (size_t i = 0; i < FIXTURE_COUNT; i++)
+    for (size_t i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){fixture_names[i].name, test_schedules, NULL, NULL,
                                        (void *)(uintptr_t)&fixture_names[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -521,7 +521,8 @@ static void faults_are_named(void **state) {
     refuse(copy, bytes, size, CONFIG(factor_count), 9999, 4, "9999 RoPE factors, must");
     refuse(copy, bytes, size, CONFIG(norm_epsilon), 0x7ff8000000000000u, 8, "norm epsilon is nan");
     refuse(copy, bytes, size, CONFIG(record_bytes), 8, 4, "config record");
-    refuse(copy, bytes, size, CONFIG(record_bytes), 224, 4, "newer avocet");
+    refuse(copy, bytes, size, CONFIG(record_bytes), 224, 4, "config record");
+    refuse(copy, bytes, size, CONFIG(record_bytes), 248, 4, "newer avocet");
     refuse(copy, bytes, size, CONFIG(position_offset), 1, 4, "of learned positions (0)");
     refuse(copy, bytes, size, CONFIG(window), 0, 4, "but the window is 0");
     refuse(copy, bytes, size, CONFIG(kv_heads), 3, 4, "multiple of KV heads (3)");
@@ -530,9 +531,9 @@ static void faults_are_named(void **state) {
     refuse(copy, bytes, size, CONFIG(rope_original_context), 0, 4, "RoPE scaling is 0");
     refuse(copy, bytes, size, CONFIG(rope_factor), 0, 8, "RoPE scaling factor is 0, must be");
     refuse(copy, bytes, size, CONFIG(rope_base), 0x3ff0000000000000u, 8, "RoPE base is 1,");
-    refuse(copy, bytes, size, config + sizeof(avo_config_record), 0, 8,
+    refuse(copy, bytes, size, config + AVO_CONFIG_RECORD_DENSE, 0, 8,
            "short RoPE factor is 0, must be 1e-09");
-    refuse(copy, bytes, size, config + sizeof(avo_config_record) + 16 * PAIRS, 2, 1,
+    refuse(copy, bytes, size, config + AVO_CONFIG_RECORD_DENSE + 16 * PAIRS, 2, 1,
            "layer 0: window flag is 2");
     refuse(copy, bytes, size, GENERATION(typical_p), 0, 4, "typical_p is 0, must be more than 0");
     refuse(copy, bytes, size, GENERATION(repetition_penalty), 0, 4, "repetition_penalty is 0");

@@ -157,8 +157,10 @@ static void test_keys(void **state) {
     (void)state;
     model_source *source;
     avo_error error;
-    assert_refused(open_with_u32("llama.expert_count", 8, &source, &error), AVO_ERROR_UNSUPPORTED,
-                   &error, "llama.expert_count is set, which is not supported");
+    assert_refused(open_with_u32("llama.expert_count", 8, &source, &error), AVO_ERROR_FORMAT,
+                   &error, "llama.expert_used_count is missing");
+    assert_refused(open_with_u32("llama.expert_count", 1025, &source, &error), AVO_ERROR_FORMAT,
+                   &error, "llama.expert_count is 1025, must be 0 to 1024");
     assert_ok_error(open_with_u32("llama.expert_count", 0, &source, &error), &error);
     source_close(source);
     assert_refused(open_with_u32("llama.new_maths", 1, &source, &error), AVO_ERROR_UNSUPPORTED,

@@ -97,6 +97,38 @@ static const bad_model bad_models[] = {
      AVO_ERROR_FORMAT, "embed_positions.weight"},
     {"opt-350m", CONFIG, "\"word_embed_proj_dim\": 20", "\"word_embed_proj_dim\": 36",
      AVO_ERROR_FORMAT, "embed_tokens.weight"},
+    /* experts */
+    {"mixtral", WEIGHTS, "layers.1.block_sparse_moe.experts.4.w2",
+     "layers.1.block_sparse_moe.experts.5.w2", AVO_ERROR_UNSUPPORTED,
+     "block_sparse_moe.experts.5.w2.weight"},
+    {"mixtral", WEIGHTS, "layers.1.block_sparse_moe.experts.4.w2",
+     "layers.1.block_sparse_moe.experts.0.w2", AVO_ERROR_FORMAT, "model.safetensors"},
+    {"mixtral", CONFIG, "\"num_local_experts\": 5", "\"num_local_experts\": 6", AVO_ERROR_FORMAT,
+     "gate.weight has shape [5, 40], must have [6, 40]"},
+    {"mixtral", CONFIG, "\"num_local_experts\": 5", "\"num_local_experts\": 1", AVO_ERROR_FORMAT,
+     "a row uses 2 of 1 experts"},
+    {"mixtral", CONFIG, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 0",
+     AVO_ERROR_FORMAT, "num_experts_per_tok"},
+    {"mixtral", CONFIG, "\"intermediate_size\": 36", "\"intermediate_size\": 35", AVO_ERROR_FORMAT,
+     "must have [35, 40]"},
+    {"mixtral", CONFIG, "\"model_type\": \"mixtral\"", "\"model_type\": \"mistral\"",
+     AVO_ERROR_UNSUPPORTED, "num_local_experts"},
+    {"olmoe", CONFIG, "\"model_type\": \"olmoe\"", "\"model_type\": \"qwen3_moe\"",
+     AVO_ERROR_FORMAT, "q_norm.weight has shape [40, 1], must have [10, 1]"},
+    {"qwen2-moe", CONFIG, "\"shared_expert_intermediate_size\": 44",
+     "\"shared_expert_intermediate_size\": 43", AVO_ERROR_FORMAT, "must have [43, 40]"},
+    {"qwen2-moe", WEIGHTS, "layers.0.mlp.shared_expert_gate", "layers.7.mlp.shared_expert_gate",
+     AVO_ERROR_UNSUPPORTED, "shared_expert_gate"},
+    {"qwen2-moe-mixed", CONFIG, "\"mlp_only_layers\": [\n    1", "\"mlp_only_layers\": [\n    3",
+     AVO_ERROR_FORMAT, "mlp_only_layers[0] must be a layer, 0 to 2"},
+    {"qwen2-moe-mixed", CONFIG, "\"mlp_only_layers\": [\n    1", "\"mlp_only_layers\": [\n    0",
+     AVO_ERROR_FORMAT, "layer 0 lacks ffn_gate"},
+    {"granite-moe", CONFIG, "\"num_local_experts\": 5", "\"num_local_experts\": 4",
+     AVO_ERROR_FORMAT, "must have [4, 40]"},
+    {"gpt-oss", CONFIG, "\"swiglu_limit\": 7.0", "\"swiglu_limit\": 6.0", AVO_ERROR_UNSUPPORTED,
+     "swiglu_limit is 6"},
+    {"gpt-oss", WEIGHTS, "layers.0.self_attn.sinks", "layers.9.self_attn.sinks",
+     AVO_ERROR_UNSUPPORTED, "self_attn.sinks"},
     {"llama2", WEIGHTS, "\"shape\":[40]", "\"shape\":[04]", AVO_ERROR_FORMAT, "model.safetensors"},
 };
 
@@ -122,7 +154,8 @@ static void test_refused(void **state) {
 static void test_copies_open(void **state) {
     (void)state;
     static const char *const names[] = {"llama2",  "llama-linear", "qwen3", "gpt2",
-                                        "mistral", "phi3",         "opt",   "opt-350m"};
+                                        "mistral", "phi3",         "opt",   "opt-350m",
+                                        "mixtral", "qwen2-moe",    "olmoe", "gpt-oss"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         avo_model *model;
         avo_error error = {0};

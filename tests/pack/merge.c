@@ -113,8 +113,12 @@ static void every_adapter_merges(void **state) {
     for (size_t i = 0; i < count; i++) {
         adapter_fixture fixture;
         adapter_fixture_open(&fixture, names[i]);
-        check_merged(&fixture, fixture.base, PACK_F32, false, 2e-5);
-        check_merged(&fixture, fixture.base, PACK_F32, true, 2e-5);
+        bool packs = strcmp(names[i], "experts-sinks") != 0; /* gpt-oss's safetensors do not */
+        bool folder = strncmp(names[i], "experts", strlen("experts")) != 0;
+        if (packs)
+            check_merged(&fixture, fixture.base, PACK_F32, false, 2e-5);
+        if (folder)
+            check_merged(&fixture, fixture.base, PACK_F32, true, 2e-5);
         if (fixture.base_twin[0] != '\0')
             check_merged(&fixture, fixture.base_twin, PACK_F32, false, 2e-5);
         adapter_fixture_close(&fixture);

@@ -1,5 +1,6 @@
 /* Finding the adapters of tests/fixtures/adapters and what is expected of them. */
 #include "support/adapter_fixtures.h"
+#include "support/models.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -17,6 +18,9 @@ size_t adapter_fixtures(char names[ADAPTER_FIXTURES_MAX][64]) {
     size_t count = 0;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         if (entry->d_name[0] == '.' || strchr(entry->d_name, '.') != NULL)
+            continue;
+        bool experts = strncmp(entry->d_name, "experts", strlen("experts")) == 0;
+        if (experts && !test_device_has_threads()) /* only CPUs compute their models */
             continue;
         size_t bytes = strlen(entry->d_name) + 1;
         assert_true(count < ADAPTER_FIXTURES_MAX && bytes <= sizeof(names[0]));

@@ -10,14 +10,36 @@
 #include <string.h>
 
 const fixture_name fixture_names[FIXTURE_COUNT] = {
-    {"llama2", true},     {"llama3", true},         {"tinyllama", false},
-    {"smollm2", true},    {"smollm3", true},        {"mistral", false},
-    {"qwen2", true},      {"qwen2-window", false},  {"qwen3", true},
-    {"gemma3", true},     {"gemma3-scaled", false}, {"gemma3-wrapped", false},
-    {"phi3", true},       {"phi3-short", true},     {"phi3-long", true},
-    {"gpt2", true},       {"gpt2-bare", false},     {"opt", false},
-    {"opt-350m", false},  {"llama-linear", true},   {"llama-dynamic", false},
+    {"llama2", true},
+    {"llama3", true},
+    {"tinyllama", false},
+    {"smollm2", true},
+    {"smollm3", true},
+    {"mistral", false},
+    {"qwen2", true},
+    {"qwen2-window", false},
+    {"qwen3", true},
+    {"gemma3", true},
+    {"gemma3-scaled", false},
+    {"gemma3-wrapped", false},
+    {"phi3", true},
+    {"phi3-short", true},
+    {"phi3-long", true},
+    {"gpt2", true},
+    {"gpt2-bare", false},
+    {"opt", false},
+    {"opt-350m", false},
+    {"llama-linear", true},
+    {"llama-dynamic", false},
     {"llama-yarn", true},
+    {"mixtral", true},
+    {"qwen2-moe", true},
+    {"qwen2-moe-mixed", false},
+    {"qwen3-moe", true},
+    {"olmoe", true},
+    {"granite-moe", true},
+    {"gpt-oss", true},
+    {"gpt-oss-mxfp4", false},
 };
 
 const void *fixture_npy(file_map *map, const char *relative, const char *descr, size_t item_bytes,
@@ -95,6 +117,10 @@ static bool wants_split(void) {
 
 bool test_device_has_threads(void) {
     return wanted_device() == NULL || wants_remote() || wants_split();
+}
+
+size_t fixture_count(void) {
+    return test_device_has_threads() ? FIXTURE_COUNT : FIXTURE_DENSE;
 }
 
 const char *test_device_name(const char *isa) {

@@ -20,6 +20,7 @@ class Case:
     shard: str = ""  # largest shard, to make several files
     gguf: bool = False  # a GGUF twin beside it
     bare_names: bool = False  # tensor names without the model prefix, as the hub's gpt2 has them
+    mxfp4: bool = False  # experts in MXFP4, as gpt-oss is published
     wrapped: bool = False  # as the text half of a model with vision (Gemma 3 from 4B on)
 
 
@@ -75,6 +76,24 @@ def gpt2(**changes):
                  layer_norm_epsilon=4e-4,
                  bos_token_id=0, eos_token_id=0)
     return hf.GPT2Config(**{**shape, **changes})
+
+
+def moe(kind, **changes):
+    """Mixtures of experts: odd numbers of experts, widths that end inside a panel."""
+    shape = dict(
+        hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36,
+        num_hidden_layers=2, vocab_size=93, max_position_embeddings=64, rms_norm_eps=3e-4,
+        rope_parameters=rope(10000), tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
+        pad_token_id=None)
+    return kind(**{**shape, **changes})
+
+
+def gpt_oss(**changes):
+    return moe(hf.GptOssConfig, **{**dict(
+        hidden_size=64, head_dim=16, intermediate_size=32, num_local_experts=5,
+        num_experts_per_tok=3, sliding_window=9, max_position_embeddings=128,
+        rope_parameters=rope(150, kind="yarn", factor=4.0, beta_fast=2.0, beta_slow=1.0,
+                             truncate=False, original_max_position_embeddings=32)), **changes})
 
 
 def cases():
@@ -168,4 +187,33 @@ def cases():
                                  rope_parameters=rope(50, kind="yarn", factor=4.0, beta_fast=2.0,
                                                       original_max_position_embeddings=32)),
              storage="float16", legacy=True, gguf=True),
+        # Mixtral: two of five experts, softmax over these.
+        Case("mixtral", moe(hf.MixtralConfig, num_local_experts=5, num_experts_per_tok=2),
+             storage="bfloat16", gguf=True),
+        # Qwen 2 MoE: weights that do not sum up to 1; a shared expert wider than the others.
+        Case("qwen2-moe", moe(hf.Qwen2MoeConfig, num_experts=6, num_experts_per_tok=3,
+                              moe_intermediate_size=20, shared_expert_intermediate_size=44),
+             storage="float16", gguf=True),
+        # … with a dense layer between; weights that do.
+        Case("qwen2-moe-mixed", moe(hf.Qwen2MoeConfig, num_experts=6, num_experts_per_tok=2,
+                                    moe_intermediate_size=20, shared_expert_intermediate_size=12,
+                                    num_hidden_layers=3, mlp_only_layers=[1],
+                                    norm_topk_prob=True), storage="bfloat16"),
+        # Qwen 3 MoE: norms per head; eight experts, of which a row uses more than half.
+        Case("qwen3-moe", moe(hf.Qwen3MoeConfig, head_dim=12, num_experts=8,
+                              num_experts_per_tok=5, moe_intermediate_size=20,
+                              norm_topk_prob=True), storage="bfloat16", gguf=True),
+        # OLMoE: q and k normed over all heads.
+        Case("olmoe", moe(hf.OlmoeConfig, num_experts=9, num_experts_per_tok=3,
+                          intermediate_size=20), storage="float32", gguf=True),
+        # Granite MoE: four multipliers, gate and up in one tensor.
+        Case("granite-moe", moe(hf.GraniteMoeConfig, num_local_experts=5, num_experts_per_tok=2,
+                                intermediate_size=20, embedding_multiplier=3.0,
+                                attention_multiplier=0.2, residual_multiplier=0.4,
+                                logits_scaling=2.5), storage="bfloat16", gguf=True),
+        # gpt-oss: sinks, windows on every other layer, biases, YaRN that is not truncated.
+        Case("gpt-oss", gpt_oss(), storage="bfloat16", gguf=True),
+        # … with its experts in MXFP4.
+        Case("gpt-oss-mxfp4", gpt_oss(intermediate_size=64, num_local_experts=3,
+                                      num_experts_per_tok=2), storage="bfloat16", mxfp4=True),
     ]

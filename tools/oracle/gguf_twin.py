@@ -22,14 +22,55 @@ RENAME = [
     ("mlp.c_proj", "ffn_down"), ("ln_1", "attn_norm"), ("ln_2", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"), ("pre_feedforward_layernorm", "ffn_norm"),
 ]
-ARCHITECTURE = {"gemma3_text": "gemma3", "smollm3": "smollm3"}
-PERMUTED = ("llama", "smollm3")
+ARCHITECTURE = {"gemma3_text": "gemma3", "smollm3": "smollm3", "mixtral": "llama",
+                "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
+PERMUTED = ("llama", "smollm3", "granitemoe")
+# Behind "model.layers.N."; of experts, all of a layer in one tensor.
+EXPERTS = [
+    ("block_sparse_moe.gate.", "ffn_gate_inp."), ("mlp.gate.", "ffn_gate_inp."),
+    ("mlp.router.", "ffn_gate_inp."), ("block_sparse_moe.router.layer.", "ffn_gate_inp."),
+    ("block_sparse_moe.router.", "ffn_gate_inp."),
+    ("mlp.shared_expert_gate.", "ffn_gate_inp_shexp."),
+    ("mlp.shared_expert.gate_proj.", "ffn_gate_shexp."),
+    ("mlp.shared_expert.up_proj.", "ffn_up_shexp."),
+    ("mlp.shared_expert.down_proj.", "ffn_down_shexp."),
+    ("self_attn.sinks", "attn_sinks.weight"),
+]
+
+
+def expert_tensors(name, tensor, architecture):
+    """Pairs of name and tensor in place of one that holds all experts of a layer."""
+    layer, _, rest = name.removeprefix("model.layers.").partition(".")
+    part = rest.split(".")[-1] if "experts" in rest else rest
+    out = f"blk.{layer}.ffn_"
+    if part in ("gate_up_proj", "gate_up_proj_bias", "block_sparse_moe.input_linear.weight"):
+        kind = "bias" if part.endswith("bias") else "weight"
+        if architecture == "gpt-oss":  # [experts][inputs][outputs], gate and up alternate
+            gate, up = tensor[..., 0::2], tensor[..., 1::2]
+            if kind == "weight":
+                gate, up = gate.transpose(1, 2), up.transpose(1, 2)
+        else:
+            gate, up = tensor.chunk(2, dim=1)
+        return [(f"{out}gate_exps.{kind}", gate), (f"{out}up_exps.{kind}", up)]
+    if part in ("down_proj", "down_proj_bias", "block_sparse_moe.output_linear.weight"):
+        kind = "bias" if part.endswith("bias") else "weight"
+        if architecture == "gpt-oss" and kind == "weight":
+            tensor = tensor.transpose(1, 2)
+        return [(f"{out}down_exps.{kind}", tensor)]
+    return None
+
+
+def is_experts(name):
+    return ".experts." in name or "_linear.weight" in name
 
 
 def gguf_name(name, architecture):
+    for old, new in EXPERTS:
+        name = name.replace(old, new)
     for old, new in RENAME:
         name = name.replace(old, new)
-    after = "post_attention_norm" if architecture == "gemma3" else "ffn_norm"
+    own = ("gemma3", "gpt-oss")  # gpt-oss's stands in front of its experts all the same
+    after = "post_attention_norm" if architecture in own else "ffn_norm"
     return name.replace("post_attention_layernorm", after)
 
 
@@ -87,6 +128,25 @@ def write_rope(writer, config, head_size):
                               numpy.array(scaling[f"{which}_factor"], dtype=numpy.float32))
 
 
+def write_experts(writer, config, architecture):
+    count = getattr(config, "num_local_experts", 0) or getattr(config, "num_experts", 0)
+    if not count:
+        return
+    writer.add_expert_count(count)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    if architecture in ("qwen2moe", "qwen3moe"):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if architecture == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if architecture == "gpt-oss":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+    if architecture == "granitemoe":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+
+
 def write_header(writer, config, architecture):
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -106,13 +166,15 @@ def write_header(writer, config, architecture):
     if getattr(config, "head_dim", None):
         writer.add_key_length(head_size)
         writer.add_value_length(head_size)
-    if architecture in ("gemma3", "phi3"):
+    write_experts(writer, config, architecture)
+    if architecture in ("gemma3", "phi3", "gpt-oss"):
         writer.add_sliding_window(config.sliding_window or 0)
     write_rope(writer, config, head_size)
 
 
 def write_tensor(writer, name, tensor, storage):
-    if tensor.ndim == 1 or name.startswith("position_embd") or storage == "float32":
+    router = ".ffn_gate_inp." in name or name.endswith(".bias")
+    if tensor.ndim == 1 or router or name.startswith("position_embd") or storage == "float32":
         writer.add_tensor(name, tensor.float().numpy())
     elif storage == "float16":
         writer.add_tensor(name, tensor.half().numpy())
@@ -139,6 +201,12 @@ def write(path, model, storage):
             tensor = permute(tensor, config.num_key_value_heads)
         if architecture == "gemma3" and name.endswith("norm.weight"):
             tensor = tensor.float() + 1
+        if is_experts(name):
+            for own, part in expert_tensors(name, tensor, architecture):
+                write_tensor(writer, own, part.contiguous(), storage)
+            continue
+        if name.endswith("shared_expert_gate.weight"):
+            tensor = tensor.reshape(-1)
         write_tensor(writer, gguf_name(name, architecture), tensor, storage)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

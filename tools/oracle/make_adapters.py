@@ -72,6 +72,10 @@ def cases():
              bias="lora_only", r=2),
         case("bias-of-b", "qwen2", "float16", target_modules=["k_proj", "v_proj"], lora_bias=True,
              r=2),
+        # Attention of mixtures of experts.
+        case("experts", "olmoe", target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], r=2,
+             twin=True),
+        case("experts-sinks", "gpt-oss", "bfloat16", target_modules=["q_proj", "o_proj"], r=2),
         # Fused and transposed modules.
         case("fused", "phi3", "float16", target_modules=["qkv_proj", "gate_up_proj", "o_proj"], r=2,
              twin=True),

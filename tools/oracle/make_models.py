@@ -35,13 +35,20 @@ def random_tensor(case, name, shape):
         return 0.3 * normal + (1.0 if is_norm and not gemma else 0.0)
     if "embed" in name or "wte" in name or "wpe" in name:
         return normal * (4.0 / shape[-1] ** 0.5 if gemma else 0.7)
+    if name.endswith("_bias"):  # of all experts
+        return 0.3 * normal
+    if len(shape) == 3 and not case.startswith("gpt-oss"):  # [experts][outputs][inputs]
+        return normal * 1.5 / shape[2] ** 0.5
+    if name.endswith("gate_up_proj"):  # so large that gpt-oss's activation clips some
+        return normal * 6.0 / shape[1] ** 0.5
     inputs = shape[0] if ".c_" in name else shape[1]
     return normal * 1.5 / inputs ** 0.5
 
 
 def build(case, storage):
     hf.set_seed(0)
-    model = hf.AutoModelForCausalLM.from_config(case.config, attn_implementation="eager").eval()
+    model = hf.AutoModelForCausalLM.from_config(case.config, attn_implementation="eager",
+                                                   experts_implementation="eager").eval()
     seen = set()
     for name, parameter in model.named_parameters():
         if parameter.data_ptr() in seen:
@@ -100,6 +107,32 @@ def wrap(folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def round_mxfp4(tensor):
+    """[experts][inputs][outputs] as blocks, scales and the numbers that they hold."""
+    blocks = tensor.transpose(1, 2).float().unflatten(2, (-1, 32))
+    exponents = torch.floor(torch.log2(blocks.abs().amax(-1))) - 2
+    near = (blocks * 2 ** -exponents[..., None])[..., None] - reference.MXFP4
+    numbers = near.abs().argmin(-1).to(torch.uint8)
+    packed = numbers[..., 0::2] | numbers[..., 1::2] << 4
+    return packed, (exponents + 127).to(torch.uint8)
+
+
+def save_mxfp4(folder, model):
+    """Experts on MXFP4's grid, in the model itself and in the file."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        blocks, scales = round_mxfp4(tensors.pop(name))
+        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = blocks.contiguous(), scales
+        exact = reference.mxfp4_numbers(blocks, scales).transpose(1, 2)
+        model.get_parameter(name).data.copy_(exact)
+    save_file(tensors, path, metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
 def save_hidden(case):
     folder = FIXTURES / case.name
     found = reference.hidden(reference.load(folder), numpy.load(folder / "ids.npy"), case.stepwise)
@@ -115,6 +148,8 @@ def make(case):
     model = copy.deepcopy(exact).to(storage)
     shard = {"max_shard_size": case.shard} if case.shard else {}
     model.save_pretrained(folder, **shard)
+    if case.mxfp4:
+        save_mxfp4(folder, exact)
     if case.legacy:
         legacy_config(folder / "config.json")
     if case.wrapped:

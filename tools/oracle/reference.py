@@ -25,10 +25,39 @@ def load_wrapped(folder, kind=torch.float32):
     return model.eval()
 
 
+MXFP4 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def mxfp4_numbers(blocks, scales):
+    """[...][k / 32][16] bytes and [...][k / 32] exponents to [...][k]."""
+    pairs = torch.stack([MXFP4[(blocks & 15).long()], MXFP4[(blocks >> 4).long()]], -1)
+    numbers = torch.ldexp(pairs.flatten(-2), scales.int()[..., None] - 127)
+    return numbers.flatten(-2)
+
+
+def load_mxfp4(folder, config, kind=torch.float32):
+    """gpt-oss as it is published: experts as blocks and exponents of outputs × inputs."""
+    config.pop("quantization_config")
+    config = hf.GptOssConfig(**config, attn_implementation="eager",
+                             experts_implementation="eager")
+    state = load_file(folder / "model.safetensors")
+    for name in [name for name in state if name.endswith("_blocks")]:
+        whole = name.removesuffix("_blocks")
+        numbers = mxfp4_numbers(state.pop(name), state.pop(f"{whole}_scales"))
+        state[whole] = numbers.transpose(1, 2).contiguous()
+    model = hf.GptOssForCausalLM(config).to(kind)
+    model.load_state_dict({name: tensor.to(kind) for name, tensor in state.items()})
+    return model.eval()
+
+
 def load(folder, kind=torch.float32):
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("quantization_config", {}).get("quant_method") == "mxfp4":
+        return load_mxfp4(folder, config, kind)
     if json.loads((folder / "config.json").read_text())["model_type"] == "gemma3":
         return load_wrapped(folder, kind)
-    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, attn_implementation="eager")
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, attn_implementation="eager",
+                                                   experts_implementation="eager")
     return model.eval()
 
 

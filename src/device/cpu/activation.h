@@ -78,5 +78,8 @@ activation_view activation_lay(product_form form, uint32_t rows, uint32_t k, uin
 /* The same view with its first row at `row` and its first column at `begin`, where a block of the
  * form begins. How many rows and columns it has from there on is left to the caller. */
 activation_view activation_from(const activation_view *view, uint32_t row, size_t begin);
+/* Copies row `from_row` of one view into row `to_row` of another of the same form and k. */
+void activation_copy_row(const activation_view *from, uint32_t from_row, const activation_view *to,
+                         uint32_t to_row);
 
 #endif

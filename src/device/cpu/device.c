@@ -128,6 +128,7 @@ static avo_status set_up(cpu_device *cpu, const device_driver *driver,
     info->bits = reference ? "ref" : "fast";
     info->kv_default = cpu->choice.backend.kv_default;
     info->observes = reference;
+    info->experts = true;
     info->parallel = info->cpu.threads > 1;
     info->host = true;
     info->memory_available = limit.available_bytes;

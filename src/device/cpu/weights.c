@@ -34,8 +34,9 @@
 typedef struct panels {
     model_view view; /* rotation tables are those of whoever built it: each engine has its own */
     layer_view *layers;
-    region region; /* {0} where they are kept, or nothing was repacked */
-    bool kept;     /* they lie in the keeper's file */
+    expert_view *experts; /* [layers][experts_max]; NULL: there are none */
+    region region;        /* {0} where they are kept, or nothing was repacked */
+    bool kept;            /* they lie in the keeper's file */
 } panels;
 
 /* ---- The view that is built ---- */
@@ -342,9 +343,10 @@ static avo_status repack_all(walk *walk, uint32_t items, team *team, avo_error *
 
 /* Which part of the kernels' product the matrix is. */
 static void find_neighbours(const model_view *view, size_t index, repack *matrix) {
-    size_t place = index == 0 ? MATRICES_OF_LAYER : (index - 1) % MATRICES_OF_LAYER;
+    size_t each = matrices_of_layer(view);
+    size_t place = index == 0 ? MATRICES_DENSE : (index - 1) % each;
     matrix->together = weight_panels(&matrix->from);
-    if (index > view->layers * MATRICES_OF_LAYER || place > 2)
+    if (index > view->layers * each || place > 2)
         return;
     matrix->together = 0;
     for (size_t other = 0; other < 3; other++) {
@@ -405,8 +407,30 @@ static void panels_release(void *owner, void *value) {
     const avo_allocator *allocator = owner;
     panels *panels = value;
     region_close(&panels->region);
+    allocator_give(allocator, panels->experts,
+                   (size_t)panels->view.layers * panels->view.experts_max * sizeof(expert_view));
     allocator_give(allocator, panels->layers, panels->view.layers * sizeof(layer_view));
     allocator_give(allocator, panels, sizeof(*panels));
+}
+
+/* Experts of our own, in the place of the model's. */
+static avo_status take_experts(building *b, avo_error *error) {
+    const model_view *model = b->source->model;
+    size_t each = model->experts_max, count = model->layers * each;
+    if (count == 0)
+        return AVO_OK;
+    b->panels->experts = allocator_take_array(b->cpu->base.allocator, count, sizeof(expert_view));
+    if (b->panels->experts == NULL)
+        return status_no_memory(error, "experts", count * sizeof(expert_view));
+    for (uint32_t i = 0; i < model->layers; i++) {
+        experts_view *experts = &b->panels->layers[i].experts;
+        if (experts->count == 0)
+            continue;
+        expert_view *own = b->panels->experts + i * each;
+        memcpy(own, experts->expert, experts->count * sizeof(expert_view));
+        experts->expert = own;
+    }
+    return AVO_OK;
 }
 
 static avo_status take_layers(building *b, avo_error *error) {
@@ -422,7 +446,7 @@ static avo_status take_layers(building *b, avo_error *error) {
         memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
     panels->view = *source->model;
     panels->view.layer = panels->layers;
-    return AVO_OK;
+    return take_experts(b, error);
 }
 
 static avo_status take_region(const building *b, avo_error *error) {

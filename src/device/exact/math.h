@@ -51,6 +51,7 @@ EXACT_INLINE float fused_tanh(float x) {
 #define EXACT_GELU_TANH 1
 #define EXACT_GELU_ERF  2
 #define EXACT_RELU      3
+#define EXACT_CLIPPED   4 /* the gate's part of gpt-oss's activation */
 
 EXACT_INLINE float exact_activation(uint32_t kind, float x) {
     switch (kind) {
@@ -62,6 +63,10 @@ EXACT_INLINE float exact_activation(uint32_t kind, float x) {
     }
     case EXACT_GELU_ERF:
         return (float)(0.5 * (double)x * (1.0 + mathd_inline_erf((double)x * 0.70710678118654752)));
+    case EXACT_CLIPPED: {
+        float g = x < 7.0f ? x : 7.0f;
+        return g * fused_sigmoid(1.702f * g);
+    }
     default:
         return x > 0.0f ? x : 0.0f;
     }

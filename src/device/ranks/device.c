@@ -546,6 +546,7 @@ static avo_status set_up(ranks_device *ranks, const device_driver *driver,
     info->name = driver->name;
     info->kind = driver->kind;
     info->observes = false;
+    info->experts = false;
     info->parallel = false;
     info->memory_available /= here;
     return AVO_OK;

@@ -113,7 +113,23 @@ static inline __attribute__((always_inline)) void lanes_activation(activation_ki
         for (int i = 0; i < count; i++)
             x[i] = v_max(x[i], v_zero());
         return;
+    case ACTIVATION_SWIGLU_CLIPPED: /* without its other factor */
+        for (int i = 0; i < count; i++) {
+            x[i] = v_min(x[i], v_set(7.0f));
+            y[i] = v_mul(v_set(1.702f), x[i]);
+        }
+        v_sigmoid_each(count, y);
+        for (int i = 0; i < count; i++)
+            x[i] = v_mul(x[i], y[i]);
+        return;
     }
+}
+
+/* What the activation of a gate is multiplied with. */
+static inline __attribute__((always_inline)) vec16 lanes_factor(activation_kind kind, vec16 up) {
+    if (kind != ACTIVATION_SWIGLU_CLIPPED)
+        return up;
+    return v_add(v_min(v_max(up, v_set(-7.0f)), v_set(7.0f)), v_set(1.0f));
 }
 
 /* `count` whole vectors from element `at` on. */
@@ -127,7 +143,7 @@ static inline __attribute__((always_inline)) void lanes_activate_each(activation
     lanes_activation(kind, count, x);
     for (int i = 0; i < count; i++) {
         float *to = up + at + (size_t)i * LANES;
-        v_store(to, gate != NULL ? v_mul(x[i], v_load(to)) : x[i]);
+        v_store(to, gate != NULL ? v_mul(x[i], lanes_factor(kind, v_load(to))) : x[i]);
     }
 }
 
@@ -143,7 +159,7 @@ static inline void lanes_activate_kind(activation_kind kind, const float *gate, 
         vec16 u = v_load_part(up + i, rest);
         vec16 y = gate != NULL ? v_load_part(gate + i, rest) : u;
         lanes_activation(kind, 1, &y);
-        v_store_part(up + i, gate != NULL ? v_mul(y, u) : y, rest);
+        v_store_part(up + i, gate != NULL ? v_mul(y, lanes_factor(kind, u)) : y, rest);
     }
 }
 
@@ -160,6 +176,9 @@ static void lanes_activate(activation_kind kind, const float *gate, float *up, s
         return;
     case ACTIVATION_RELU:
         lanes_activate_kind(ACTIVATION_RELU, gate, up, count);
+        return;
+    case ACTIVATION_SWIGLU_CLIPPED:
+        lanes_activate_kind(ACTIVATION_SWIGLU_CLIPPED, gate, up, count);
         return;
     }
 }

@@ -165,6 +165,8 @@ static inline void lanes_activate(activation_kind kind, const float *gate, const
         LANES_ACTIVATE(gelu_erf)
     case ACTIVATION_RELU:
         LANES_ACTIVATE(relu)
+    case ACTIVATION_SWIGLU_CLIPPED: /* of experts, which cannot be trained */
+        break;
     }
 }
 
@@ -193,6 +195,8 @@ static inline void lanes_activate_back(activation_kind kind, const float *gate, 
         LANES_ACTIVATE_BACK(gelu_erf)
     case ACTIVATION_RELU:
         LANES_ACTIVATE_BACK(relu)
+    case ACTIVATION_SWIGLU_CLIPPED:
+        break;
     }
 }
 

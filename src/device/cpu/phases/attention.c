@@ -65,6 +65,20 @@ static float *attended(const attention_plan *plan, uint32_t row, uint32_t head) 
     return plan->step->scratch->attended + ((size_t)row * layer->heads + head) * layer->head_size;
 }
 
+/* The score of a head's sink joins its row as a split that has no values. */
+static void finish_state(const attention_plan *plan, const attention_desk *desk, uint32_t row,
+                         uint32_t head, float *total) {
+    uint32_t size = plan->layer->head_size;
+    if (plan->layer->sinks != NULL) {
+        float *sink = desk->room.parts; /* free behind the last split */
+        memset(sink, 0, desk->state_floats * sizeof(float));
+        *attend_state_largest(sink, size) = plan->layer->sinks[head] * ATTEND_LOG2E;
+        *attend_state_sum(sink, size) = 1.0f;
+        plan->ops->attend_join(size, sink, total);
+    }
+    plan->ops->attend_finish(desk->call.type, size, total, attended(plan, row, head));
+}
+
 /* ---- Whole units ---- */
 
 /* Parts of a split behind the tile's first: a row's first becomes its total, later ones join it. */
@@ -95,9 +109,8 @@ static void attend_unit(const attention_plan *plan, const attention_unit *unit,
     }
     uint32_t heads = desk->heads.last - desk->heads.first;
     for (uint32_t r = 0; r < desk->call.rows; r++)
-        plan->ops->attend_finish(
-            desk->call.type, plan->layer->head_size, desk->room.totals + r * desk->state_floats,
-            attended(plan, tile->first + r / heads, desk->heads.first + r % heads));
+        finish_state(plan, desk, tile->first + r / heads, desk->heads.first + r % heads,
+                     desk->room.totals + r * desk->state_floats);
 }
 
 /* ---- Splits: shared states [tile][unit's rows][split] ---- */
@@ -129,8 +142,7 @@ static void join_row(const attention_plan *plan, const attention_tile *tile,
     float *total = states + first * desk->state_floats;
     for (uint32_t i = first + 1; i <= last; i++)
         plan->ops->attend_join(plan->layer->head_size, states + i * desk->state_floats, total);
-    plan->ops->attend_finish(desk->call.type, plan->layer->head_size, total,
-                             attended(plan, row, head));
+    finish_state(plan, desk, row, head, total);
 }
 
 /* The tile's row and head whose states are the `index`-th of the tile's. */

@@ -18,7 +18,7 @@ void attention_position_head(const attention_plan *plan, const norm_view *norm,
                              adapter_norm_place place, uint32_t row, float *head) {
     const layer_view *layer = plan->layer;
     const scratch_view *scratch = plan->step->scratch;
-    if (norm->kind != NORM_NONE)
+    if (norm->kind != NORM_NONE && !layer->whole_norms)
         norm_head(plan, norm, place, row, head);
     if (layer->rotary != ROTARY_NONE) {
         size_t at = ((size_t)layer->rotary * scratch->rows_max + row) * scratch->pairs_max;

@@ -40,6 +40,7 @@ uint8_t *fast_shared_gated(const step_view *step);
 uint8_t *fast_shared_head(const step_view *step);
 uint8_t *fast_shared_attention(const step_view *step);
 uint8_t *fast_shared_adapted(const step_view *step);
+uint8_t *fast_shared_experts(const step_view *step);
 fast_worker fast_worker_of(const step_view *step, uint32_t worker);
 
 /* ---- Rows into the forms that products read ---- */
@@ -234,5 +235,12 @@ void fast_add_gated(phase_list *list);
 bool fast_gated_input(const step_view *step, uint32_t layer, const fast_site *site,
                       fast_input *input);
 void fast_add_head(phase_list *list);
+/* The feed-forward part of a layer with experts, up to the residual. */
+void fast_add_experts(phase_list *list);
+bool fast_experts_bytes(const model_view *model, uint32_t rows_max, size_t *bytes);
+/* The forms in which router and experts read their input (bits). */
+unsigned fast_experts_forms(const experts_view *experts);
+/* hidden += scale · norm(projected) of one row, and the norm behind it where there is one. */
+void fast_join_row(const step_view *step, const fast_worker *own, uint32_t layer, uint32_t row);
 
 #endif

@@ -49,7 +49,7 @@ bool fast_one_row(const phase_list *list) {
     uint32_t workers = team_size(step->team);
     bool gains =
         workers > TEAM_SMALL || (workers > 1 && attention_plan_make(step, list->layer, 0).fused);
-    return gains && step->batch->rows == 1 && size % QUANT_PANEL_ROWS == 0 &&
+    return gains && step->batch->rows == 1 && !layer->whole_norms && size % QUANT_PANEL_ROWS == 0 &&
            layer->query.weight.rows == queries && layer->key.weight.rows == kv &&
            layer->value.weight.rows == kv && phase_list_counts(list, layer->kv_heads);
 }

@@ -11,11 +11,13 @@
 
 #include <string.h>
 
-#define LAYER_PHASES_MAX 20
-#define OTHER_PHASES_MAX 10
+#define LAYER_PHASES_MAX   20
+#define EXPERTS_PHASES_MAX 6 /* more, of layers with experts */
+#define OTHER_PHASES_MAX   10
 
 static uint32_t phases_max(const model_view *model) {
-    return model->layers * LAYER_PHASES_MAX + OTHER_PHASES_MAX;
+    uint32_t more = model->experts_max > 0 ? EXPERTS_PHASES_MAX : 0;
+    return model->layers * (LAYER_PHASES_MAX + more) + OTHER_PHASES_MAX;
 }
 
 /* ---- Query, key and value ---- */
@@ -120,6 +122,11 @@ static void finish_row(const step_view *step, const fast_worker *own, const resi
     norm_row(step, own, join, after_norm, join->own_place, row, hidden);
 }
 
+void fast_join_row(const step_view *step, const fast_worker *own, uint32_t layer, uint32_t row) {
+    residual_join join = join_of(step, PLACE_DOWN, layer);
+    finish_row(step, own, &join, row);
+}
+
 static void finish_items(const step_view *step, const phase_entry *at, team_items *items) {
     fast_worker own = fast_worker_of(step, items->worker);
     residual_join join = join_of(step, at->place, at->layer);
@@ -140,6 +147,21 @@ static void add_joining(phase_list *list, phase_place place) {
     fast_add_exchange(list, place);
     if (!join.plain)
         phase_list_add(list, place, finish_items, fast_row_items(step->batch->rows));
+}
+
+/* ---- Norms over all heads of a row ---- */
+
+static void whole_norm_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const layer_view *layer = &step->model->layer[at->layer];
+    uint32_t query = layer->heads * layer->head_size, key = layer->kv_heads * layer->head_size;
+    uint32_t item, row, end;
+    while (team_take(items, &item))
+        for (fast_item_rows(step->batch->rows, item, &row, &end); row < end; row++) {
+            float *q = step->scratch->query + (size_t)row * query;
+            float *k = step->scratch->key + (size_t)row * key;
+            step->backend->ops->norm(&layer->query_norm, q, query, q);
+            step->backend->ops->norm(&layer->key_norm, k, key, k);
+        }
 }
 
 /* ---- Hidden states ---- */
@@ -209,11 +231,18 @@ static void add_layer(phase_list *list) {
             fast_add_one_row(list);
         else
             add_query_key_value(list);
+        if (list->step->model->layer[list->layer].whole_norms)
+            phase_list_add(list, PLACE_NONE, whole_norm_items,
+                           fast_row_items(list->step->batch->rows));
         fast_add_attention(list, one_row);
     }
     fast_add_exchange(list, PLACE_QUERY_KEY_VALUE);
     list->span = SPAN_ATTENTION_OUTPUT;
     add_joining(list, PLACE_OUTPUT);
+    if (list->step->model->layer[list->layer].experts.count > 0) {
+        fast_add_experts(list);
+        return;
+    }
     list->span = SPAN_FEED_FORWARD_INPUT;
     fast_add_gated(list);
     list->span = SPAN_FEED_FORWARD_OUTPUT;
@@ -226,6 +255,18 @@ static bool linears_alike(const linear_view *a, const linear_view *b) {
            a->weight.k == b->weight.k;
 }
 
+static bool expert_alike(const expert_view *a, const expert_view *b) {
+    return linears_alike(&a->gate, &b->gate) && linears_alike(&a->up, &b->up) &&
+           linears_alike(&a->down, &b->down);
+}
+
+static bool experts_alike(const experts_view *a, const experts_view *b) {
+    return a->count == b->count && a->used == b->used && linears_alike(&a->router, &b->router) &&
+           linears_alike(&a->shared_gate, &b->shared_gate) &&
+           expert_alike(&a->shared, &b->shared) &&
+           (a->count == 0 || expert_alike(&a->expert[0], &b->expert[0]));
+}
+
 /* Whether two layers have the same phases with as many items, where no adapter makes a difference.
  */
 static bool layers_alike(const layer_view *a, const layer_view *b) {
@@ -236,7 +277,8 @@ static bool layers_alike(const layer_view *a, const layer_view *b) {
            linears_alike(&a->query, &b->query) && linears_alike(&a->key, &b->key) &&
            linears_alike(&a->value, &b->value) && linears_alike(&a->output, &b->output) &&
            linears_alike(&a->gate, &b->gate) && linears_alike(&a->up, &b->up) &&
-           linears_alike(&a->down, &b->down);
+           linears_alike(&a->down, &b->down) && a->whole_norms == b->whole_norms &&
+           experts_alike(&a->experts, &b->experts);
 }
 
 /* Everybody waits for the leader meanwhile, so a layer like the one before is not planned again. */

@@ -42,6 +42,14 @@ static void of_gate_up(const step_view *step, uint32_t number, fast_operand *out
     out->forms = fast_form_of(&layer->gate) | fast_form_of(&layer->up);
 }
 
+/* Adapters change no experts. */
+static void of_experts(const step_view *step, uint32_t number, fast_operand *out) {
+    const layer_view *layer = &step->model->layer[number];
+    out->rows.norm = layer->norm_after ? &fast_no_norm : &layer->feed_forward_norm;
+    out->rows.place = ADAPTER_FEED_FORWARD_NORM;
+    out->forms = fast_experts_forms(&layer->experts);
+}
+
 static void of_down(const step_view *step, uint32_t number, fast_operand *out) {
     const layer_view *layer = &step->model->layer[number];
     out->site = (fast_site){number, 1, {ADAPTER_DOWN}};
@@ -76,12 +84,13 @@ static bool prepared_alone(const fast_rows *rows, uint32_t workers) {
 }
 
 /* Few rows and workers: they share the rows out without a phase for it. One row is not worth that.
- * The head's phase has another use for its counters. */
+ * The head's phase has another use for its counters, and several phases read the input of experts.
+ */
 static bool prepared_together(const step_view *step, phase_place place, const fast_rows *rows) {
     uint32_t workers = team_size(step->team);
     return workers > 1 && workers <= TOGETHER_WORKERS && rows->rows > 1 &&
            rows->rows <= TOGETHER_ROWS && step->batch->runs == 0 && place != PLACE_HEAD &&
-           place != PLACE_HEAD_PROJECT;
+           place != PLACE_HEAD_PROJECT && place != PLACE_EXPERTS;
 }
 
 void fast_operand_make(const step_view *step, phase_place place, uint32_t layer,
@@ -102,6 +111,9 @@ void fast_operand_make(const step_view *step, phase_place place, uint32_t layer,
         break;
     case PLACE_DOWN:
         of_down(step, layer, out);
+        break;
+    case PLACE_EXPERTS:
+        of_experts(step, layer, out);
         break;
     case PLACE_HEAD_PROJECT:
     case PLACE_HEAD:

@@ -14,6 +14,7 @@ typedef enum phase_place {
     PLACE_OUTPUT,
     PLACE_GATE_UP,
     PLACE_DOWN,
+    PLACE_EXPERTS, /* router, gate and up of experts */
     PLACE_HEAD_PROJECT,
     PLACE_HEAD
 } phase_place;

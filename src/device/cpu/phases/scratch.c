@@ -61,9 +61,11 @@ bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shar
         return false;
     *shared = 0;
     size_t ignored;
-    return part_add(shared, forms, &ignored) && part_add(shared, head, &ignored) &&
+    size_t experts;
+    return fast_experts_bytes(shape->model, shape->rows_max, &experts) &&
+           part_add(shared, forms, &ignored) && part_add(shared, head, &ignored) &&
            part_add(shared, fast_attention_shared_bytes(shape), &ignored) &&
-           part_add(shared, adapted, &ignored);
+           part_add(shared, adapted, &ignored) && part_add(shared, experts, &ignored);
 }
 
 size_t fast_form_bytes(const model_view *model, uint32_t rows_max) {
@@ -118,4 +120,10 @@ uint8_t *fast_shared_attention(const step_view *step) {
 uint8_t *fast_shared_adapted(const step_view *step) {
     scratch_shape shape = shape_of(step);
     return fast_shared_attention(step) + (fast_attention_shared_bytes(&shape) + 63) / 64 * 64;
+}
+
+uint8_t *fast_shared_experts(const step_view *step) {
+    size_t adapted = adapter_row_room(step->scratch->adapter_rank_max) * FAST_ADAPTED_NUMBER *
+                     step->scratch->rows_max;
+    return fast_shared_adapted(step) + (adapted + 63) / 64 * 64;
 }

@@ -1,6 +1,8 @@
 /* Where the arrays of an activation_view lie in their block. */
 #include "device/cpu/activation.h"
 
+#include <string.h>
+
 static size_t form_bytes(product_form form, size_t rows, size_t k) {
     size_t numbers = activation_stride(k);
     size_t scales = activation_scale_stride(k) * sizeof(float);
@@ -72,4 +74,21 @@ activation_view activation_from(const activation_view *view, uint32_t row, size_
     if (view->integer_sum != NULL)
         from.integer_sum += row * view->sum_stride + begin / Q4R_SUB;
     return from;
+}
+
+static void copy_part(const void *from, size_t from_row, void *to, size_t to_row, size_t bytes) {
+    if (from != NULL)
+        memcpy((uint8_t *)to + to_row * bytes, (const uint8_t *)from + from_row * bytes, bytes);
+}
+
+void activation_copy_row(const activation_view *from, uint32_t from_row, const activation_view *to,
+                         uint32_t to_row) {
+    size_t scales = from->scale_stride * sizeof(float);
+    copy_part(from->x, from_row, to->x, to_row, from->stride * sizeof(float));
+    copy_part(from->number, from_row, to->number, to_row, from->stride);
+    copy_part(from->low, from_row, to->low, to_row, from->stride);
+    copy_part(from->scale, from_row, to->scale, to_row, scales);
+    copy_part(from->sum, from_row, to->sum, to_row, scales);
+    copy_part(from->integer_sum, from_row, to->integer_sum, to_row,
+              from->sum_stride * sizeof(int32_t));
 }

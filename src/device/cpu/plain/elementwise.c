@@ -28,10 +28,18 @@ static void plain_norm(const norm_view *norm, const float *x, uint32_t width, fl
     }
 }
 
+/* What the activation of a gate is multiplied with. */
+static float plain_factor(activation_kind kind, float up) {
+    if (kind != ACTIVATION_SWIGLU_CLIPPED)
+        return up;
+    float low = up > -7.0f ? up : -7.0f;
+    return (low < 7.0f ? low : 7.0f) + 1.0f;
+}
+
 static void plain_activate(activation_kind kind, const float *gate, float *up, size_t count) {
     for (size_t i = 0; i < count; i++)
-        up[i] =
-            gate != NULL ? exact_activation(kind, gate[i]) * up[i] : exact_activation(kind, up[i]);
+        up[i] = gate != NULL ? exact_activation(kind, gate[i]) * plain_factor(kind, up[i])
+                             : exact_activation(kind, up[i]);
 }
 
 static void plain_add_scaled(const float *x, float scale, float *hidden, size_t count) {

@@ -40,9 +40,10 @@ static void score_tiles(const step_view *step, uint32_t number, size_t row, uint
     }
 }
 
-/* Scores of [begin, end) to weights that sum to 1. */
-static void softmax(float *scores, uint32_t begin, uint32_t end) {
-    float largest = scores[begin];
+/* Scores of [begin, end) to weights that sum to 1, together with that of the sink where there is
+ * one. */
+static void softmax(float *scores, uint32_t begin, uint32_t end, const float *sink) {
+    float largest = sink != NULL && *sink > scores[begin] ? *sink : scores[begin];
     for (uint32_t i = begin; i < end; i++)
         largest = scores[i] > largest ? scores[i] : largest;
     float lanes[16] = {0};
@@ -50,6 +51,8 @@ static void softmax(float *scores, uint32_t begin, uint32_t end) {
         scores[i] = math_exp(scores[i] - largest);
         lanes[i % 16] += scores[i];
     }
+    if (sink != NULL)
+        lanes[end % 16] += math_exp(*sink - largest);
     float scale = 1.0f / math_sum16(lanes);
     for (uint32_t i = begin; i < end; i++)
         scores[i] *= scale;
@@ -66,7 +69,7 @@ static void attend_head(const step_view *step, uint32_t number, size_t row, uint
     uint32_t begin = layer->window > 0 && end > layer->window ? end - layer->window : 0;
     score_tiles(step, number, row, head, begin / KV_PAGE_TOKENS, (end - 1) / KV_PAGE_TOKENS, scores,
                 room);
-    softmax(scores, begin, end);
+    softmax(scores, begin, end, layer->sinks == NULL ? NULL : layer->sinks + head);
     uint32_t own = head / (layer->heads / layer->kv_heads);
     size_t stride = kv_value_stride(size);
     float *out = step->scratch->attended + (row * layer->heads + head) * size;

@@ -226,8 +226,18 @@ float reference_activate(activation_kind kind, float x) {
         return (float)(0.5 * x * (1.0 + mathd_erf((double)x * 0.70710678118654752)));
     case ACTIVATION_RELU:
         return x > 0.0f ? x : 0.0f;
+    case ACTIVATION_SWIGLU_CLIPPED: { /* without its other factor */
+        float g = x < 7.0f ? x : 7.0f;
+        return g * math_sigmoid(1.702f * g);
+    }
     }
     return x;
+}
+
+float reference_gated(activation_kind kind, float gate, float up) {
+    if (kind == ACTIVATION_SWIGLU_CLIPPED)
+        up = (up < -7.0f ? -7.0f : up > 7.0f ? 7.0f : up) + 1.0f;
+    return up * reference_activate(kind, gate);
 }
 
 typedef struct activation_task {
@@ -245,7 +255,8 @@ static void activation_worker(void *context, uint32_t worker, uint32_t workers) 
     team_share(task->step->batch->rows, worker, workers, &begin, &end);
     for (size_t i = begin * width; i < end * width; i++) {
         if (gated)
-            scratch->up[i] *= reference_activate(task->layer->activation, scratch->gated[i]);
+            scratch->up[i] =
+                reference_gated(task->layer->activation, scratch->gated[i], scratch->up[i]);
         else
             scratch->up[i] = reference_activate(task->layer->activation, scratch->up[i]);
     }
@@ -259,6 +270,10 @@ static void feed_forward_input(const step_view *step, uint32_t number) {
     reference_norm(step, &norm, scratch->hidden, scratch->normed);
     reference_show(step, number, OBSERVED_FEED_FORWARD, scratch->normed, step->model->width,
                    step->batch->rows, step->model->width);
+    if (layer->experts.count > 0) {
+        reference_experts(step, number);
+        return;
+    }
     if (layer->gate.weight.data != NULL)
         project(step, number, ADAPTER_GATE, &layer->gate, scratch->normed, scratch->gated);
     project(step, number, ADAPTER_UP, &layer->up, scratch->normed, scratch->up);
@@ -269,9 +284,11 @@ static void feed_forward_input(const step_view *step, uint32_t number) {
 static void feed_forward_output(const step_view *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    reference_show(step, number, OBSERVED_DOWN, scratch->up, layer->feed_forward, step->batch->rows,
-                   layer->feed_forward);
-    project(step, number, ADAPTER_DOWN, &layer->down, scratch->up, scratch->projected);
+    if (layer->experts.count == 0) {
+        reference_show(step, number, OBSERVED_DOWN, scratch->up, layer->feed_forward,
+                       step->batch->rows, layer->feed_forward);
+        project(step, number, ADAPTER_DOWN, &layer->down, scratch->up, scratch->projected);
+    }
     residual_task task = {step,
                           {&layer->feed_forward_post_norm, number, ADAPTER_FEED_FORWARD_POST_NORM},
                           {layer->norm_after ? &layer->feed_forward_norm : &no_norm, number,
@@ -393,8 +410,8 @@ static bool scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *sh
     for (uint32_t i = 0; i < shape->model->layers; i++)
         tile = size_max(tile, kv_tile_floats(shape->model->layer[i].head_size));
     size_t scores = (size_t)shape->context_max + KV_PAGE_TOKENS + tile;
-    *shared = 0;
-    return size_multiply(size_max(panel, scores), sizeof(float), worker) &&
+    return reference_experts_bytes(shape->model, shape->rows_max, shared) &&
+           size_multiply(size_max(panel, scores), sizeof(float), worker) &&
            size_round_up(*worker, 64, worker);
 }
 

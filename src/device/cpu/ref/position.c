@@ -45,7 +45,7 @@ typedef struct position_task {
 
 static void position_head(const step_view *step, uint32_t worker, const layer_view *layer,
                           const reference_norm_site *norm, size_t row, float *head) {
-    if (norm->norm->kind != NORM_NONE)
+    if (norm->norm->kind != NORM_NONE && !layer->whole_norms)
         reference_norm_row(step, worker, norm, (uint32_t)row, head, layer->head_size, head);
     if (layer->rotary != ROTARY_NONE) {
         const scratch_view *scratch = step->scratch;
@@ -84,6 +84,11 @@ static void position_worker(void *context, uint32_t worker, uint32_t workers) {
     for (size_t row = begin; row < end; row++) {
         float *query = step->scratch->query + row * layer->heads * size;
         float *key = step->scratch->key + row * layer->kv_heads * size;
+        if (layer->whole_norms) {
+            reference_norm_vector(&layer->query_norm, query, (uint32_t)(layer->heads * size),
+                                  query);
+            reference_norm_vector(&layer->key_norm, key, (uint32_t)(layer->kv_heads * size), key);
+        }
         for (uint32_t head = 0; head < layer->heads; head++) {
             position_head(step, worker, layer, &query_norm, row, query + head * size);
             if (kv_type_scaled(step->kv->type))

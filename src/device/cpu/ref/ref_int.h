@@ -63,6 +63,13 @@ void reference_position(const step_view *step, uint32_t layer);
 void reference_attention(const step_view *step, uint32_t layer);
 
 float reference_activate(activation_kind kind, float x);
+/* activation(gate) · up, or what the kind has in its place. */
+float reference_gated(activation_kind kind, float gate, float up);
+
+/* The experts of a layer: `projected` becomes their weighed sum for `normed`. */
+void reference_experts(const step_view *step, uint32_t layer);
+/* Bytes of their shared scratch; false when they wrap. */
+bool reference_experts_bytes(const model_view *model, size_t rows, size_t *bytes);
 
 /* Runs a task in as many shares as the team has workers. `worker` is then the number of a share,
  * whoever computes it: its scratch is that share's own. */
