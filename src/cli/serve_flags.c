@@ -48,6 +48,15 @@ static void add_place(serve_flags *flags, option_table *table) {
          "send a trace of each request to this OpenTelemetry collector (OTLP over HTTP), such as "
          "http://127.0.0.1:4318/v1/traces",
          0, 0},
+        {"kv-events", 0, OPTION_TEXT, &server->kv_events, "tcp://ADDRESS:PORT",
+         "publish what the prefix cache learns and forgets, for gateways (ZeroMQ, vLLM's format); "
+         "it contains prompts as token ids, and anyone who can connect can read it (default: off)",
+         0, 0},
+        {"kv-events-replay", 0, OPTION_TEXT, &server->kv_replay, "tcp://ADDRESS:PORT",
+         "where subscribers of --kv-events can ask for messages that they missed (default: off)", 0,
+         0},
+        {"kv-events-topic", 0, OPTION_TEXT, &server->kv_topic, "TEXT",
+         "topic of these messages, such as kv@ADDRESS@MODEL for llm-d (default: empty)", 0, 0},
         {"metric-keys", 0, OPTION_U32, &server->metric_keys, "N",
          "the first N keys of --keys have metrics of their own, others share \"other\" (default "
          "16)",

@@ -18,7 +18,10 @@ typedef struct page_info {
     uint32_t references;               /* tables that hold it */
     uint32_t next, previous; /* cached: the list from the least to the most recently used. Free: a
                                 stack through `next` */
+    uint64_t block;          /* of a known page: its name in events */
 } page_info;
+
+_Static_assert(sizeof(page_info) == 64, "one line of memory");
 
 /* Linear probing; never more than half full. */
 typedef struct prefix_slot {
@@ -41,6 +44,7 @@ struct kv_pages {
     uint64_t queried_tokens, hit_tokens, evicted_pages;
     uint64_t key_seed; /* of the hash */
     uint64_t key_mask; /* all ones, but for tests of collisions */
+    kv_events *events; /* NULL: nobody listens */
 };
 
 /* Takes a page out of the index. */

@@ -59,16 +59,20 @@ static const char *adapter_name(const request *request, size_t index) {
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-/* One name, several joined by "+". */
-static uint32_t label_of(const request *request) {
-    char text[256] = "";
+void request_adapters_text(const request *request, char text[static REQUEST_ADAPTERS_TEXT]) {
     size_t used = 0;
-    for (size_t i = 0; i < request->use_count && used < sizeof(text); i++) {
+    text[0] = '\0';
+    for (size_t i = 0; i < request->use_count && used < REQUEST_ADAPTERS_TEXT; i++) {
         const char *name = adapter_name(request, i);
-        int wrote = snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? "+" : "",
+        int wrote = snprintf(text + used, REQUEST_ADAPTERS_TEXT - used, "%s%s", i > 0 ? "+" : "",
                              name == NULL ? "unnamed" : name);
         used += wrote > 0 ? (size_t)wrote : 0;
     }
+}
+
+static uint32_t label_of(const request *request) {
+    char text[REQUEST_ADAPTERS_TEXT];
+    request_adapters_text(request, text);
     return telemetry_adapter(request->scheduler->engine_limits.telemetry, text);
 }
 
