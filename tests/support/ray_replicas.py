@@ -20,6 +20,7 @@ os.environ.update({
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # a busy machine takes longer than Ray expects
     "RAY_agent_register_timeout_ms": "300000", "RAY_raylet_start_wait_time_s": "300",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "300", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "300",
     "RAY_worker_register_timeout_seconds": "300", "RAY_gcs_server_request_timeout_seconds": "300",
     "PYTHONPATH": os.pathsep.join([str(ROOT / "bindings/python"), str(ROOT / "tests/support")])})
 
