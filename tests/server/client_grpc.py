@@ -190,12 +190,31 @@ class Answers(unittest.TestCase):
             method = self.channel.unary_unary(path)
             self.assertEqual(code_of(lambda method=method: method(b""))[0], "UNIMPLEMENTED")
 
-    def test_compressed_messages_are_refused(self):
-        code, text = code_of(lambda: self.stub.Tokenize(
-            make("avocet.v1.TokenizeRequest", content="a" * 1000),
-            compression=grpc.Compression.Gzip))
+    def test_compressed_messages(self):
+        """gzip is understood and answered; what inflates to too much is refused on the way."""
+        ask = self.stub.Tokenize
+        for size in (3, 9000):
+            request = make("avocet.v1.TokenizeRequest", content="abc" * size)
+            self.assertEqual(ask(request, compression=grpc.Compression.Gzip), ask(request))
+        for name, compression in (("packed", grpc.Compression.Gzip), ("plain", None)):
+            ask(request, compression=compression, metadata=(("x-request-id", name),))
+        wait_until(lambda: '"id":"plain"' in self.log.read_text(), "a line in the log")
+        lines = {line["id"]: line["bytes"]
+                 for line in map(json.loads, self.log.read_text().splitlines())}
+        self.assertGreater(lines["plain"], 10 * lines["packed"])
+        pieces = self.stub.Chat(make("avocet.v1.ChatRequest", messages=HELLO, max_tokens=9, seed=1,
+                                     stream=True), compression=grpc.Compression.Gzip)
+        whole = next(self.stub.Chat(make("avocet.v1.ChatRequest", messages=HELLO, max_tokens=9,
+                                         seed=1)))
+        self.assertEqual("".join(piece.choices[0].delta.content for piece in pieces
+                                 if piece.choices), whole.choices[0].message.content)
+        code, text = code_of(lambda: ask(make("avocet.v1.TokenizeRequest", content="a" * (5 << 20)),
+                                         compression=grpc.Compression.Gzip))
+        self.assertEqual(code, "RESOURCE_EXHAUSTED")
+        self.assertIn("inflates to more than 4194304", text)
+        code, text = code_of(lambda: ask(request, compression=grpc.Compression.Deflate))
         self.assertEqual(code, "UNIMPLEMENTED")
-        self.assertIn("uncompressed", text)
+        self.assertIn("grpc-encoding deflate is not supported; use gzip or identity", text)
 
     def test_loading_adapters_needs_permission(self):
         for name in ("Load", "Unload"):
