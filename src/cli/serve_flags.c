@@ -232,11 +232,6 @@ bool serve_flags_settle(serve_flags *flags) {
         cli_usage(&command_serve, "--tls-cert and --tls-key must be given together");
         return false;
     }
-    if (server->grpc && server->certificate != NULL && server->unix_socket == NULL &&
-        server->port != 0 && server->grpc_port == server->port) {
-        cli_usage(&command_serve, "--grpc: with TLS, gRPC needs a port of its own");
-        return false;
-    }
     for (size_t i = 0; i < server->allowed_host_count; i++)
         if (server->allowed_hosts[i][0] == '\0' ||
             strpbrk(server->allowed_hosts[i], ":/") != NULL) {

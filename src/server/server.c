@@ -178,11 +178,6 @@ static avo_status check_options(const server_options *options, avo_error *error)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--kv-events-replay and --kv-events-topic belong to --kv-events, which "
                            "is missing");
-    if (options->grpc && options->grpc_port == options->port && options->port != 0 &&
-        options->certificate != NULL && options->unix_socket == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--grpc: with TLS, gRPC needs a port of its own; %u is --port",
-                           options->port);
     return AVO_OK;
 }
 

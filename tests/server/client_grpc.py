@@ -621,7 +621,7 @@ class Ports(unittest.TestCase):
                         self.assertIn(b"\0\0\x08\7\0\0\0\0\0", got)  # GOAWAY
             wait_until(lambda: '"end":"too slow"' in log.read_text(), "the line of the log")
 
-    def test_tls(self):
+    def certificate(self):
         if shutil.which("openssl") is None:
             self.skipTest("SKIPPED: openssl is not here (apt-get install openssl)")
         certificate, key = self.folder / "c.pem", self.folder / "k.pem"
@@ -629,6 +629,10 @@ class Ports(unittest.TestCase):
                         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
                         "-keyout", key, "-out", certificate], check=True,
                        stderr=subprocess.DEVNULL)
+        return certificate, key
+
+    def test_tls(self):
+        certificate, key = self.certificate()
         server = TlsServer(self.model, "--grpc", "0", "--tls-cert", certificate, "--tls-key", key)
         with server:
             trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
@@ -653,19 +657,41 @@ class Ports(unittest.TestCase):
                 plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
                 self.assertIn(b"over TLS", plain.makefile("rb").read())
 
-    def test_tls_needs_a_port_of_its_own(self):
-        done = subprocess.run([AVOCET, "serve", str(self.model), "--port", "1", "--grpc", "1",
-                               "--tls-cert", "x", "--tls-key", "y"], stderr=subprocess.PIPE,
-                              check=False, text=True)
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("port of its own", done.stderr)
+    def test_tls_on_one_port(self):
+        """HTTP/2 for clients that offer it, HTTP/1.1 for all others, by the same certificate."""
+        certificate, key = self.certificate()
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = str(one.getsockname()[1])
+        with TlsServer(self.model, "--port", port, "--grpc", port, "--tls-cert", certificate,
+                       "--tls-key", key) as server:
+            self.assertEqual(server.grpc_port, int(port))
+            trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
+            with grpc.secure_channel(f"127.0.0.1:{port}", trusted, options=[
+                    ("grpc.ssl_target_name_override", "localhost")]) as channel:
+                self.check(Stub(channel, SERVICE))
+            for offered, wanted in ((["http/1.1"], None), (None, None), (["h2"], "h2"),
+                                    (["http/1.1", "h2"], "h2"), (["x" * 255] * 60 + ["h2"], "h2")):
+                context = ssl.create_default_context(cafile=certificate)
+                if offered:
+                    context.set_alpn_protocols(offered)
+                with socket.create_connection(("127.0.0.1", server.grpc_port)) as plain:
+                    with context.wrap_socket(plain, server_hostname="localhost") as client:
+                        if wanted:
+                            self.assertEqual(client.selected_alpn_protocol(), wanted)
+                            continue
+                        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                        self.assertEqual(client.recv(15), b"HTTP/1.1 200 OK")
+            with socket.create_connection(("127.0.0.1", server.grpc_port)) as plain:
+                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                self.assertIn(b"this port uses TLS", plain.makefile("rb").read())
 
 
 class TlsServer(Server):
     """Says https where the others say http."""
 
     def __init__(self, model, *arguments):
-        words = [AVOCET, "serve", str(model), "--port", "0", *map(str, arguments)]
+        place = () if "--port" in arguments else ("--port", "0")
+        words = [AVOCET, "serve", str(model), *place, *map(str, arguments)]
         if sanitized():
             words.append("--no-sandbox")
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
