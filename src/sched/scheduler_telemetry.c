@@ -9,21 +9,25 @@
 /* ---- Opening and closing ---- */
 
 static void read_counts(void *context, telemetry_counts *counts) {
+    const avo_scheduler *s = context;
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(context, &info);
-    *counts = (telemetry_counts){.running = info.running,
-                                 .waiting = info.waiting,
-                                 .submitted = info.submitted,
-                                 .finished = info.finished,
-                                 .failed = info.failed,
-                                 .cancelled = info.cancelled,
-                                 .refused = info.refused,
-                                 .expired = info.expired,
-                                 .preemptions = info.preemptions,
-                                 .prompt_tokens = info.prompt_tokens,
-                                 .new_tokens = info.new_tokens,
-                                 .reused_tokens = info.reused_tokens,
-                                 .recomputed_tokens = info.recomputed_tokens};
+    uint32_t most = s->options.adapters_max, running_max = s->options.running_max;
+    *counts =
+        (telemetry_counts){.running = info.running,
+                           .adapters_max = most > 0 && most < running_max ? most : running_max,
+                           .waiting = info.waiting,
+                           .submitted = info.submitted,
+                           .finished = info.finished,
+                           .failed = info.failed,
+                           .cancelled = info.cancelled,
+                           .refused = info.refused,
+                           .expired = info.expired,
+                           .preemptions = info.preemptions,
+                           .prompt_tokens = info.prompt_tokens,
+                           .new_tokens = info.new_tokens,
+                           .reused_tokens = info.reused_tokens,
+                           .recomputed_tokens = info.recomputed_tokens};
 }
 
 avo_status scheduler_telemetry_open(avo_scheduler *s, avo_error *error) {
