@@ -1,5 +1,6 @@
 """gRPC by grpcio: the same answers as REST, byte by byte; errors, keys, deadlines, cancellation,
 health, reflection, many streams, TLS, the end of the server. Skipped where grpcio is absent."""
+import importlib.util
 import json
 import queue
 import shutil
@@ -246,6 +247,24 @@ class Answers(unittest.TestCase):
         watch = stub.Watch(unknown)
         self.assertEqual(next(watch).status, 3)
         watch.cancel()
+
+    @unittest.skipUnless(importlib.util.find_spec("grpc_reflection"),
+                         "SKIPPED: grpcio-reflection is not here")
+    def test_reflection_by_its_own_client(self):
+        """What grpcurl does: names, then descriptors, then a call with messages made of these."""
+        from google.protobuf import descriptor_pool, message_factory
+        from grpc_reflection.v1alpha import proto_reflection_descriptor_database as reflection
+        database = reflection.ProtoReflectionDescriptorDatabase(self.channel)
+        self.assertIn(SERVICE, database.get_services())
+        pool = descriptor_pool.DescriptorPool(database)
+        method = pool.FindServiceByName(SERVICE).FindMethodByName("Tokenize")
+        request, answer = map(message_factory.GetMessageClass,
+                              (method.input_type, method.output_type))
+        call = self.channel.unary_unary(f"/{SERVICE}/Tokenize",
+                                        request_serializer=request.SerializeToString,
+                                        response_deserializer=answer.FromString)
+        self.assertEqual(list(call(request(content="abc")).tokens),
+                         self.server.post("/tokenize", {"content": "abc"})["tokens"])
 
     def test_reflection(self):
         for version in ("v1", "v1alpha"):
