@@ -26,8 +26,11 @@ os.environ.update({
 
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
+from ray.serve._private import api as serve_api  # noqa: E402
 
 import avocet.ray  # noqa: E402
+
+serve_api.HTTP_PROXY_TIMEOUT = 300  # no setting of Ray's
 
 
 def free_port():
