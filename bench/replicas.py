@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 from ray_replicas import Replicas  # noqa: E402
+import avocet.ray  # noqa: E402
 
 WORDS = ("river stone window paper engine winter garden letter number yellow silver market "
          "station morning answer question bridge summer kitchen village").split()
@@ -90,6 +91,7 @@ def main():
     parser.add_argument("--adapters", type=int, default=0)
     parser.add_argument("--adapter-root")
     parser.add_argument("--arguments", default="--threads 1 --ctx 2048 --kv-tokens 16384")
+    parser.add_argument("--gap-max", type=int, default=avocet.ray.Options.gap_max)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     command = os.environ.get("AVOCET", str(ROOT / "build/avocet"))
@@ -99,7 +101,7 @@ def main():
             for router in options.routers.split(","):  # each begins with cold caches
                 ray.deploy(model=os.path.abspath(options.model), replicas=2, router=router,
                            arguments=options.arguments, command=command,
-                           adapter_root=options.adapter_root)
+                           gap_max=options.gap_max, adapter_root=options.adapter_root)
                 found = measure(ray, options, turns)
                 print(json.dumps({"round": number, "router": router, **{
                     name: round(value, 3) for name, value in found.items()}}), flush=True)

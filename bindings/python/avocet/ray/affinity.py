@@ -36,7 +36,7 @@ class Affinity:
     """Remembers at most `keys_max` keys, the least recently used ones go first. Not for several
     threads: a router has one and calls it from its event loop."""
 
-    def __init__(self, match_min: float = 0.1, gap_max: int = 8, keys_max: int = 65536):
+    def __init__(self, match_min: float = 0.1, gap_max: int = 2, keys_max: int = 65536):
         if not 0 <= match_min <= 1:
             raise ValueError(f"match_min is {match_min}, must be a share from 0 to 1")
         if gap_max < 0:

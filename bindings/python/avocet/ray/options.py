@@ -23,7 +23,7 @@ class Options:
     ongoing_max: int = 1040          # requests at a replica: avocet serve's queue and sessions
     router: str = "affinity"         # affinity, round_robin, ray (Ray's power of two choices)
     match_min: float = 0.1           # share of a prompt that must match for affinity
-    gap_max: int = 8                 # requests more than the least loaded replica has
+    gap_max: int = 2                 # requests more than the least loaded replica has
     attempts: int = 8                # replicas tried until an answer has begun
     cpus: float = 1                  # of a replica, for Ray's placement
     ingresses: int = 1

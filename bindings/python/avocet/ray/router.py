@@ -14,7 +14,7 @@ class AffinityRouter(RequestRouter):
     """Prefers replicas that have computed the prompt's beginning, then those that have the adapter
     loaded, then the least loaded one. Each ingress replica has a router with its own memory."""
 
-    def initialize_state(self, match_min=0.1, gap_max=8, keys_max=65536):
+    def initialize_state(self, match_min=0.1, gap_max=2, keys_max=65536):
         self._affinity = Affinity(match_min, gap_max, keys_max)
 
     async def choose_replicas(self, candidate_replicas, pending_request=None):
