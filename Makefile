@@ -14,7 +14,7 @@ STORIES := $(or $(AVOCET_TEST_DATA),../shared/data)/models/stories260K/stories26
 RL_MODEL ?= $(or $(wildcard $(STORIES)),demo)
 
 .DEFAULT_GOAL := build
-.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda exactness format lint tidy graph bundle deb wheel check-packages install uninstall clean help train-style train-dpo train-rl train-demo train-heads
+.PHONY: run demo test build bench peers gate gate-record evals fuzz asan tsan test-arm test-cuda test-ray exactness format lint tidy graph bundle deb wheel check-packages install uninstall clean help train-style train-dpo train-rl train-demo train-heads
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -56,6 +56,9 @@ test-arm: ## cross-compile for 64-bit ARM and run the tests in C and some golden
 
 test-cuda: build ## the tests of the CUDA device on this machine's card; says so where there is none
 	@tools/test_cuda $(BUILD)
+
+test-ray: build ## replicas on a real Ray (downloads it into build/ray once), KV events with pyzmq, manifests
+	@tools/test_ray $(BUILD)
 
 fuzz: ## every fuzz entry for SECONDS=60 each, or TARGET=name alone; the corpus stays in build-fuzz/
 	@$(BOOT) test

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "cli/trace.h"
 #include "device/ranks/transport.h"
+#include "engine/engine.h"
 #include "server/activation.h"
 #include "server/otlp.h"
 #include "server/sandbox.h"
@@ -262,6 +263,8 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     server_options *server = &flags->server;
     AVO_TRY(open_model(flags, serving, error));
     measure_limit(serving);
+    if (server->kv_events != NULL)
+        AVO_TRY(engine_kv_events_open(serving->engine, error));
     AVO_TRY(open_registry(flags, serving, error));
     flags->scheduler.registry = serving->registry;
     AVO_TRY(avo_scheduler_open(serving->engine, &flags->scheduler, &serving->scheduler, error));
@@ -276,7 +279,7 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     server->adapter_root = flags->adapter_root;
     server->log = say;
     server_options given = *server;
-    server->listen_count = 0; /* the server's now, even where it fails */
+    server->listen_count = server->kv_listen_count = 0; /* the server's now, even where it fails */
     AVO_TRY(server_open(&given, &serving->server, error));
     if (flags->no_sandbox)
         return AVO_OK;

@@ -75,6 +75,11 @@ void serve_banner(const serve_flags *flags, const serve_facts *facts) {
                  settings->certificate != NULL ? ", TLS" : "");
         row("grpc", text);
     }
+    if (server_kv_port(facts->server, false) != 0) {
+        snprintf(text, sizeof(text), "KV events at port %u; replay at port %u (0: off)",
+                 server_kv_port(facts->server, false), server_kv_port(facts->server, true));
+        row("events", text);
+    }
     model_row(facts);
     engine_rows(flags, facts->plan);
     limit_rows(flags, settings);

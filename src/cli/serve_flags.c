@@ -48,6 +48,15 @@ static void add_place(serve_flags *flags, option_table *table) {
          "send a trace of each request to this OpenTelemetry collector (OTLP over HTTP), such as "
          "http://127.0.0.1:4318/v1/traces",
          0, 0},
+        {"kv-events", 0, OPTION_TEXT, &server->kv_events, "tcp://ADDRESS:PORT",
+         "publish what the prefix cache learns and forgets, for gateways (ZeroMQ, vLLM's format); "
+         "it contains prompts as token ids, and anyone who can connect can read it (default: off)",
+         0, 0},
+        {"kv-events-replay", 0, OPTION_TEXT, &server->kv_replay, "tcp://ADDRESS:PORT",
+         "where subscribers of --kv-events can ask for messages that they missed (default: off)", 0,
+         0},
+        {"kv-events-topic", 0, OPTION_TEXT, &server->kv_topic, "TEXT",
+         "topic of these messages, such as kv@ADDRESS@MODEL for llm-d (default: empty)", 0, 0},
         {"metric-keys", 0, OPTION_U32, &server->metric_keys, "N",
          "the first N keys of --keys have metrics of their own, others share \"other\" (default "
          "16)",
@@ -225,11 +234,6 @@ bool serve_flags_settle(serve_flags *flags) {
     cores_flags_apply(&flags->scheduler, &flags->engine);
     if ((server->certificate == NULL) != (server->certificate_key == NULL)) {
         cli_usage(&command_serve, "--tls-cert and --tls-key must be given together");
-        return false;
-    }
-    if (server->grpc && server->certificate != NULL && server->unix_socket == NULL &&
-        server->port != 0 && server->grpc_port == server->port) {
-        cli_usage(&command_serve, "--grpc: with TLS, gRPC needs a port of its own");
         return false;
     }
     for (size_t i = 0; i < server->allowed_host_count; i++)

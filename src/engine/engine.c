@@ -256,6 +256,7 @@ void avo_engine_close(avo_engine *engine) {
     speculation_close(engine->speculation);
     avo_batch_close(engine->ring_batch);
     kv_pool_close(engine->kv);
+    kv_events_close(engine->kv_events);
     engine_adapters_close(engine);
     sessions_close(engine);
     device_weights_close(engine->weights);

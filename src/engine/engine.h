@@ -159,6 +159,15 @@ void engine_forget_prefixes(avo_engine *engine);
 /* Whether steps read adapters where they are, so that they need not stay open behind the step. */
 bool engine_adapters_in_place(const avo_engine *engine);
 
+/* ---- Events of the prefix cache ---- */
+
+/* Opens the engine's log of events, which it owns; before any session is open. */
+AVO_MUST_USE avo_status engine_kv_events_open(avo_engine *engine, avo_error *error);
+/* NULL: not opened. */
+kv_events *engine_kv_events(const avo_engine *engine);
+/* What the blocks of a session are labelled with: names of its adapters, "" for none. */
+void engine_session_label(avo_session *session, const char *adapters);
+
 /* Tokens of a prompt that a session with these adapters and this salt would find in the prefix
  * cache now (avo_session_reuse); nothing is taken. */
 uint32_t engine_prefix_peek(avo_engine *engine, const avo_session_options *options,

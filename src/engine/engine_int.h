@@ -108,12 +108,13 @@ struct avo_engine {
     uint32_t adapters_max;
     uint64_t adapter_releases;
     kv_pool *kv;
-    uint32_t sessions;           /* open now */
-    uint32_t batches;            /* of callers, open now */
-    bool led;                    /* by a scheduler: nobody else may open either */
-    avo_session *session;        /* [sessions_max] */
-    int32_t *session_tokens;     /* [sessions_max][context_max] */
-    uint32_t *session_pages;     /* [sessions_max][pages of a context] */
+    kv_events *kv_events;    /* what the prefix index does, for gateways; NULL: nobody listens */
+    uint32_t sessions;       /* open now */
+    uint32_t batches;        /* of callers, open now */
+    bool led;                /* by a scheduler: nobody else may open either */
+    avo_session *session;    /* [sessions_max] */
+    int32_t *session_tokens; /* [sessions_max][context_max] */
+    uint32_t *session_pages; /* [sessions_max][pages of a context] */
     avo_session *session_closed; /* a list */
     avo_batch *ring_batch;       /* for what turns of a ring compute again */
     uint64_t session_serial;     /* of the newest session */
@@ -137,6 +138,7 @@ struct avo_session {
     session_adapter adapters[AVO_ADAPTERS_MAX]; /* sorted by digest */
     uint32_t adapter_count;
     prefix_root root; /* under which its pages are known */
+    uint16_t label;   /* of its adapters, in the engine's KV events */
     bool alone;       /* its pages are not for others: they were not computed by this engine */
     bool open;
     uint32_t ring_window, ring_keep; /* 0: no ring */

@@ -216,6 +216,7 @@ avo_status avo_session_fork(const avo_session *session, avo_session **out, avo_e
     AVO_TRY(session_take(session->engine, &fork, error));
     session_adapters_share(session, fork);
     fork->root = session->root;
+    fork->label = session->label;
     fork->alone = session->alone;
     fork->ring_window = session->ring_window;
     fork->ring_keep = session->ring_keep;
@@ -260,7 +261,26 @@ uint32_t engine_prefix_peek(avo_engine *engine, const avo_session_options *optio
     return found;
 }
 
+avo_status engine_kv_events_open(avo_engine *engine, avo_error *error) {
+    assert(engine->kv_events == NULL && engine->sessions == 0);
+    AVO_TRY(kv_events_open(KV_EVENTS_RING, engine->allocator, &engine->kv_events, error));
+    pages_drop_cache(kv_pool_pages(engine->kv)); /* of measurements; events begin with nothing */
+    pages_tell(kv_pool_pages(engine->kv), engine->kv_events);
+    return AVO_OK;
+}
+
+kv_events *engine_kv_events(const avo_engine *engine) {
+    return engine->kv_events;
+}
+
+void engine_session_label(avo_session *session, const char *adapters) {
+    if (session->engine->kv_events != NULL)
+        session->label = kv_events_label(session->engine->kv_events, adapters);
+}
+
 void session_publish(avo_session *session) {
+    if (session->engine->kv_events != NULL)
+        kv_events_use_label(session->engine->kv_events, session->label);
     if (!session->alone)
         pages_index(kv_pool_pages(session->engine->kv), session->root, session->tokens,
                     session->computed, &session->table);

@@ -26,6 +26,7 @@
 #include "base/allocator.h"
 #include "base/status.h"
 #include "device/layer.h" /* KV_PAGE_TOKENS */
+#include "memory/kv_events.h"
 
 #define PAGE_NONE UINT32_MAX
 
@@ -105,6 +106,9 @@ uint32_t pages_peek(const kv_pages *pages, prefix_root root, const int32_t *toke
  * change. */
 void pages_index(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t computed,
                  kv_table *table);
+/* Tells the log what the index learns and forgets from here on; NULL: no longer. The index must be
+ * empty. */
+void pages_tell(kv_pages *pages, kv_events *events);
 /* Forgets all cached pages: for tests and benches. */
 void pages_drop_cache(kv_pages *pages);
 

@@ -18,7 +18,10 @@ typedef struct page_info {
     uint32_t references;               /* tables that hold it */
     uint32_t next, previous; /* cached: the list from the least to the most recently used. Free: a
                                 stack through `next` */
+    uint64_t block;          /* of a known page: its name in events */
 } page_info;
+
+_Static_assert(sizeof(page_info) == 64, "one line of memory");
 
 /* Linear probing; never more than half full. */
 typedef struct prefix_slot {
@@ -44,6 +47,7 @@ struct kv_pages {
     pages_host host;   /* its pages have the numbers behind `pages` */
     uint32_t host_oldest, host_newest, host_cached, host_free;
     uint64_t moved_out, moved_in;
+    kv_events *events; /* NULL: nobody listens */
 };
 
 /* What of a page the index knows goes to another one, which it does not know. */

@@ -76,6 +76,10 @@ void prefix_forget(kv_pages *pages, uint32_t page) {
     pages->slot[gap].page = PAGE_NONE;
     info->serial = 0;
     pages->known--;
+    if (pages->events != NULL) {
+        kv_events_removed(pages->events, info->block);
+        kv_events_flush(pages->events);
+    }
 }
 
 void prefix_rename(kv_pages *pages, uint32_t from, uint32_t to) {
@@ -136,6 +140,29 @@ uint32_t pages_peek(const kv_pages *pages, prefix_root root, const int32_t *toke
     return most * KV_PAGE_TOKENS;
 }
 
+void pages_tell(kv_pages *pages, kv_events *events) {
+    assert(pages->known == 0);
+    pages->events = events;
+}
+
+/* The page's name: unlike its key it depends on tokens and root alone, not on serial numbers. */
+static void tell_stored(kv_pages *pages, const prefix_parent *parent, uint64_t before,
+                        const int32_t *tokens, uint32_t page) {
+    struct {
+        uint64_t before[2];
+        uint64_t first;
+        int32_t tokens[KV_PAGE_TOKENS];
+    } content = {.first = parent->first};
+    if (parent->first)
+        memcpy(content.before, parent->key, sizeof(content.before));
+    else
+        content.before[0] = before;
+    memcpy(content.tokens, tokens, PAGE_BYTES);
+    pages->info[page].block = hash_bytes(&content, sizeof(content));
+    kv_events_stored(pages->events, pages->info[page].block, parent->first ? NULL : &before,
+                     tokens);
+}
+
 /* The page becomes known, or the known one takes its place. Returns which. */
 static uint32_t index_page(kv_pages *pages, const prefix_parent *parent, const int32_t *tokens,
                            uint32_t page) {
@@ -169,16 +196,28 @@ static uint32_t index_page(kv_pages *pages, const prefix_parent *parent, const i
     return page;
 }
 
+/* Whether the page has become known just now, by its serial number. */
+static bool is_newest(const kv_pages *pages, uint32_t page, uint64_t serial) {
+    return pages->serial != serial && pages->info[page].serial == pages->serial;
+}
+
 void pages_index(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t computed,
                  kv_table *table) {
     uint32_t full = computed / KV_PAGE_TOKENS;
     assert(full <= table->count);
+    uint64_t before = pages->serial;
     for (uint32_t i = table->indexed; i < full; i++) {
+        const int32_t *own = tokens + (size_t)i * KV_PAGE_TOKENS;
         prefix_parent parent = i == 0 ? parent_root(root) : parent_page(pages, table->pages[i - 1]);
-        table->pages[i] =
-            index_page(pages, &parent, tokens + (size_t)i * KV_PAGE_TOKENS, table->pages[i]);
+        uint64_t serial = pages->serial;
+        table->pages[i] = index_page(pages, &parent, own, table->pages[i]);
         table->indexed = i + 1;
+        if (pages->events != NULL && is_newest(pages, table->pages[i], serial))
+            tell_stored(pages, &parent, i == 0 ? 0 : pages->info[table->pages[i - 1]].block, own,
+                        table->pages[i]);
     }
+    if (pages->events != NULL && pages->serial != before)
+        kv_events_flush(pages->events);
 }
 
 void pages_drop_cache(kv_pages *pages) {

@@ -386,7 +386,13 @@ void prefill_advance(avo_scheduler *s);
 /* Which rows the next step of stream 0 holds; its threads are set. */
 sched_side prefill_side(avo_scheduler *s);
 
-/* ---- scheduler_telemetry.c; all of these do nothing where the engine has no telemetry ---- */
+/* ---- scheduler_telemetry.c ---- */
+
+/* Names of the request's adapters joined by "+", "" for none; cut where they are too long. */
+#define REQUEST_ADAPTERS_TEXT 256
+void request_adapters_text(const request *request, char text[static REQUEST_ADAPTERS_TEXT]);
+
+/* All of these do nothing where the engine has no telemetry. */
 
 AVO_MUST_USE avo_status scheduler_telemetry_open(avo_scheduler *s, avo_error *error);
 void scheduler_telemetry_close(avo_scheduler *s);

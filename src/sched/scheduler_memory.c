@@ -16,7 +16,13 @@ avo_session_options request_session_options(const request *request) {
 
 static avo_status open_session(avo_scheduler *s, request *request, avo_session **session) {
     avo_session_options options = request_session_options(request);
-    return engine_session_open(s->engine, &options, session, &request->error);
+    AVO_TRY(engine_session_open(s->engine, &options, session, &request->error));
+    if (engine_kv_events(s->engine) != NULL) {
+        char adapters[REQUEST_ADAPTERS_TEXT];
+        request_adapters_text(request, adapters);
+        engine_session_label(*session, adapters);
+    }
+    return AVO_OK;
 }
 
 static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {

@@ -9,21 +9,25 @@
 /* ---- Opening and closing ---- */
 
 static void read_counts(void *context, telemetry_counts *counts) {
+    const avo_scheduler *s = context;
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(context, &info);
-    *counts = (telemetry_counts){.running = info.running,
-                                 .waiting = info.waiting,
-                                 .submitted = info.submitted,
-                                 .finished = info.finished,
-                                 .failed = info.failed,
-                                 .cancelled = info.cancelled,
-                                 .refused = info.refused,
-                                 .expired = info.expired,
-                                 .preemptions = info.preemptions,
-                                 .prompt_tokens = info.prompt_tokens,
-                                 .new_tokens = info.new_tokens,
-                                 .reused_tokens = info.reused_tokens,
-                                 .recomputed_tokens = info.recomputed_tokens};
+    uint32_t most = s->options.adapters_max, running_max = s->options.running_max;
+    *counts =
+        (telemetry_counts){.running = info.running,
+                           .adapters_max = most > 0 && most < running_max ? most : running_max,
+                           .waiting = info.waiting,
+                           .submitted = info.submitted,
+                           .finished = info.finished,
+                           .failed = info.failed,
+                           .cancelled = info.cancelled,
+                           .refused = info.refused,
+                           .expired = info.expired,
+                           .preemptions = info.preemptions,
+                           .prompt_tokens = info.prompt_tokens,
+                           .new_tokens = info.new_tokens,
+                           .reused_tokens = info.reused_tokens,
+                           .recomputed_tokens = info.recomputed_tokens};
 }
 
 avo_status scheduler_telemetry_open(avo_scheduler *s, avo_error *error) {
@@ -59,16 +63,20 @@ static const char *adapter_name(const request *request, size_t index) {
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-/* One name, several joined by "+". */
-static uint32_t label_of(const request *request) {
-    char text[256] = "";
+void request_adapters_text(const request *request, char text[static REQUEST_ADAPTERS_TEXT]) {
     size_t used = 0;
-    for (size_t i = 0; i < request->use_count && used < sizeof(text); i++) {
+    text[0] = '\0';
+    for (size_t i = 0; i < request->use_count && used < REQUEST_ADAPTERS_TEXT; i++) {
         const char *name = adapter_name(request, i);
-        int wrote = snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? "+" : "",
+        int wrote = snprintf(text + used, REQUEST_ADAPTERS_TEXT - used, "%s%s", i > 0 ? "+" : "",
                              name == NULL ? "unnamed" : name);
         used += wrote > 0 ? (size_t)wrote : 0;
     }
+}
+
+static uint32_t label_of(const request *request) {
+    char text[REQUEST_ADAPTERS_TEXT];
+    request_adapters_text(request, text);
     return telemetry_adapter(request->scheduler->engine_limits.telemetry, text);
 }
 

@@ -174,11 +174,10 @@ static avo_status check_options(const server_options *options, avo_error *error)
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--tls-cert and --tls-key must be given together");
-    if (options->grpc && options->grpc_port == options->port && options->port != 0 &&
-        options->certificate != NULL && options->unix_socket == NULL)
+    if (options->kv_events == NULL && (options->kv_replay != NULL || options->kv_topic != NULL))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--grpc: with TLS, gRPC needs a port of its own; %u is --port",
-                           options->port);
+                           "--kv-events-replay and --kv-events-topic belong to --kv-events, which "
+                           "is missing");
     return AVO_OK;
 }
 
@@ -198,6 +197,9 @@ static avo_status open_parts(server *server, avo_error *error) {
         AVO_TRY(otlp_open(options->otlp, options->model_name, (otlp_say){tell_operator, server},
                           &server->otlp, error));
     AVO_TRY(server_bind(options, error));
+    if (options->kv_events != NULL)
+        AVO_TRY(
+            kv_publish_open(options, (kv_publish_say){tell_operator, server}, &server->kv, error));
     AVO_TRY(listen_begin(server, error));
     listen_describe(server);
     if (server->handler.handle == NULL)
@@ -265,6 +267,7 @@ void server_close(server *server) {
     log_close(server->log);
     audit_close(server->audit);
     otlp_close(server->otlp);
+    kv_publish_close(server->kv);
     close_descriptors(server);
     server_keys_release(server->keys);
     ledger_close(server->ledger);
@@ -296,6 +299,10 @@ const server_options *server_settings(const server *server) {
 
 uint16_t server_grpc_port(const server *server) {
     return server->grpc_port;
+}
+
+uint16_t server_kv_port(const server *server, bool replay) {
+    return server->kv == NULL ? 0 : kv_publish_port(server->kv, replay);
 }
 
 void server_changed(server *server) {

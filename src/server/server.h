@@ -97,6 +97,11 @@ typedef struct server_options {
     uint32_t batch_lines;      /* requests of batches computed at once */
     const char *audit_log;     /* JSON lines about administration; NULL: none */
     const char *otlp;          /* URL of a collector for traces; NULL: none */
+    const char *kv_events;     /* endpoints for gateways, "tcp://ADDRESS:PORT"; NULL: none. The */
+    const char *kv_replay;     /* engine has a log then (engine_kv_events_open) */
+    const char *kv_topic;      /* of their messages; NULL: "" */
+    int kv_listen[2];          /* their sockets, bound by server_bind; as listen_sockets */
+    uint32_t kv_listen_count;  /* 0: not yet */
     uint32_t metric_keys;      /* keys with metrics of their own */
     uint32_t key_requests_max; /* at once, of a key that says nothing itself; 0: no limit */
     const char *adapter_root;  /* of the registry; NULL: none */
@@ -131,6 +136,8 @@ AVO_MUST_USE avo_status server_open_with(const server_options *options,
 uint16_t server_port(const server *server);
 /* 0: there is no gRPC. */
 uint16_t server_grpc_port(const server *server);
+/* Ports of KV events and of their replay; 0: there are none. */
+uint16_t server_kv_port(const server *server, bool replay);
 /* The options with every default filled in; for /version, the banner and endpoints. */
 const server_options *server_settings(const server *server);
 /* "http://127.0.0.1:8080", "unix:PATH"; lives as long as the server. */

@@ -9,6 +9,7 @@
  *   pulse     asks the scheduler now and then whether its loop still moves, while there are
  *             requests (pulse.c)
  *   log       writes the access log (log.c)
+ *   KV events sends what the prefix cache learns and forgets (kv_publish.c)
  * and whoever answers: the scheduler's delivery thread writes into exchanges.
  *
  * libmicrohttpd does not look at connections that are suspended, and an answer that waits for
@@ -27,6 +28,7 @@
 #include "server/api/api.h"
 #include "server/audit.h"
 #include "server/keys.h"
+#include "server/kv_publish.h"
 #include "server/log.h"
 #include "server/otlp.h"
 #include "server/server.h"
@@ -99,6 +101,7 @@ struct server {
     access_log *log;
     audit *audit;   /* NULL: none */
     otlp *otlp;     /* NULL: none */
+    kv_publish *kv; /* events of the prefix cache; NULL: none */
     ledger *ledger; /* NULL: no keys */
     int state_lock; /* of the folder --state; −1: none */
     char url[SERVER_URL_MAX];
@@ -142,6 +145,11 @@ struct server {
 void server_changed(server *server);
 
 /* ---- transport/listen.c ---- */
+/* A socket of an address; `option` is for the error. Does not listen yet. */
+AVO_MUST_USE avo_status listen_bind(const char *option, const char *address, uint16_t port,
+                                    int *out, avo_error *error);
+/* Of a bound socket; 0: it has none. */
+uint16_t listen_port(int descriptor);
 AVO_MUST_USE avo_status listen_begin(server *server, avo_error *error);
 void listen_describe(server *server);
 /* "192.0.2.1:5000", "unix:uid=1000". */

@@ -261,10 +261,12 @@ static void adapter_list(metrics *m, bool waiting, char *text, size_t capacity) 
 
 /* What gateways that choose a server by its adapters look at; its value is the time. */
 static void vllm_adapters(metrics *m) {
-    char running[ADAPTERS_TEXT_MAX], waiting[ADAPTERS_TEXT_MAX], most[16], pages[24], tokens[24];
+    char running[ADAPTERS_TEXT_MAX], waiting[ADAPTERS_TEXT_MAX], most[24], pages[24], tokens[24];
     adapter_list(m, false, running, sizeof(running));
     adapter_list(m, true, waiting, sizeof(waiting));
-    snprintf(most, sizeof(most), "%u", m->t->options.adapters_max);
+    uint64_t together = m->totals.counts.adapters_max;
+    snprintf(most, sizeof(most), "%llu",
+             (unsigned long long)(together > 0 ? together : m->t->options.adapters_max));
     family(m, "vllm:lora_requests_info", GAUGE,
            "Adapters running and waiting; the value is the time.");
     m->model = false;

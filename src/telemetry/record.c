@@ -185,6 +185,7 @@ avo_status telemetry_source_open(avo_telemetry *t,
 static void counts_add(telemetry_counts *sum, const telemetry_counts *more) {
     sum->running += more->running;
     sum->waiting += more->waiting;
+    sum->adapters_max += more->adapters_max;
     sum->submitted += more->submitted;
     sum->finished += more->finished;
     sum->failed += more->failed;
@@ -205,7 +206,7 @@ void telemetry_source_close(telemetry_source *source) {
     telemetry_counts last = {0};
     pthread_mutex_lock(&t->lock);
     source->read(source->context, &last);
-    last.running = last.waiting = 0;
+    last.running = last.waiting = last.adapters_max = 0;
     counts_add(&t->past, &last);
     telemetry_source **at = &t->sources;
     while (*at != source)

@@ -117,6 +117,7 @@ void telemetry_request_over(avo_telemetry *t, const telemetry_request *request);
 /* Counts of somebody who has them anyway: a scheduler. */
 typedef struct telemetry_counts {
     uint64_t running, waiting;
+    uint64_t adapters_max; /* different ones that can be computed together; 0: not known */
     uint64_t submitted, finished, failed, cancelled, refused, expired, preemptions;
     uint64_t prompt_tokens, new_tokens, reused_tokens, recomputed_tokens;
 } telemetry_counts;

@@ -140,6 +140,8 @@ static double activate_double(activation_kind kind, double x) {
         return 0.5 * x * (1.0 + erf(x * 0.7071067811865476));
     case ACTIVATION_RELU:
         return x > 0.0 ? x : 0.0;
+    case ACTIVATION_SWIGLU_CLIPPED: /* of experts, which cannot be trained */
+        break;
     }
     return x;
 }

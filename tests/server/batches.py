@@ -219,6 +219,37 @@ class Batches(unittest.TestCase):
         self.assertEqual(self.ask(server, "GET", "/v1/files?purpose=batch_output")["data"][0]["id"],
                          told["output_file_id"])
 
+    def change(self, name, **fields):
+        path = self.state / f"{name}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    def test_expiry(self):
+        """Times are on disk: the next start sees that they are over."""
+        model = write_slow_model(self.folder)
+        server = self.serve(model, "--batch-lines", 2)
+        lines = [line(0, TEXT, prompt="a", max_tokens=2)]
+        lines += [line(i, TEXT, prompt="a", max_tokens=ENDLESS, ignore_eos=True)
+                  for i in range(1, 4)]
+        batch, other = self.start(server, lines), self.upload(server, [lines[0]])
+        path = f"/v1/batches/{batch['id']}"
+        wait_until(lambda: self.ask(server, "GET", path)["request_counts"]["completed"] == 1)
+        self.assertEqual(batch["expires_at"], batch["created_at"] + 86400)
+        server.process.kill()
+        server.process.wait()
+        for name in (batch["id"], batch["input_file_id"], other["id"]):
+            self.change(name, expires=batch["created_at"])
+        server = self.serve(model, "--batch-lines", 2)
+        told = self.wait(server, batch, want="expired")
+        self.assertEqual(told["request_counts"], {"total": 4, "completed": 1, "failed": 3})
+        self.assertEqual(list(self.lines(server, told["output_file_id"])), ["c0"])
+        missed = self.lines(server, told["error_file_id"])
+        self.assertEqual({name: entry["error"]["code"] for name, entry in missed.items()},
+                         {f"c{i}": "batch_expired" for i in range(1, 4)})
+        for name in (batch["input_file_id"], other["id"]):  # the input as soon as nobody reads it
+            wait_until(lambda: server.ask("GET", f"/v1/files/{name}")[0] == 404)
+            self.assertEqual(list(self.state.glob(f"{name}*")), [])
+        self.ask(server, "GET", f"/v1/files/{told['output_file_id']}")
+
     def test_cancelling(self):
         server = self.serve(write_slow_model(self.folder), "--batch-lines", 2)
         lines = [line(0, TEXT, prompt="a", max_tokens=2)]

@@ -62,6 +62,8 @@ class Config(unittest.TestCase):
                 config[name] = facts["minimum"] + 0.5
         for name in ("tls_cert", "tls_key", "unix_socket", "host"):
             del config[name]
+        for name in ("kv_events", "kv_events_replay"):  # bound before the model is opened
+            config[name] = "tcp://127.0.0.1:0"
         del config["model"]
         self.assert_read(config)
 

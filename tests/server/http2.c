@@ -535,8 +535,12 @@ static void the_first_bytes_are_known(void **state) {
     assert_int_equal(carrier_http2.look(&server, TEXT_LITERAL("POST / HTTP/1.1\r\n")).state,
                      HEAD_BAD);
     server.options.certificate = "a file";
+    server.options.grpc_listen = 2; /* a port of its own */
     assert_int_equal(carrier_http2.look(&server, TEXT_LITERAL("\x16\x03")).state, HEAD_GOOD);
     assert_string_equal(carrier_http2.look(&server, magic).code, "tls");
+    server.options.grpc_listen = 0; /* the first message of TLS decides: client_hello.c */
+    assert_int_equal(carrier_http2.look(&server, TEXT_LITERAL("\x16\x03")).state, HEAD_PARTIAL);
+    assert_int_equal(carrier_http2.look(&server, magic).state, HEAD_BAD);
 }
 
 int main(void) {

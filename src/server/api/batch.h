@@ -87,6 +87,7 @@ typedef struct batches {
     batch *items[BATCHES_MAX];
     size_t count;
     uint32_t loaded, in_flight, turn; /* the thread's own */
+    int64_t expire_next;              /* of files, Unix seconds; 0: none does. The thread's own */
 
     /* Of lines, which the scheduler's threads bring back: never held for long. */
     pthread_mutex_t lines_lock;

@@ -353,7 +353,7 @@ static void look_at(batches *batches, batch *batch, int64_t now) {
     }
 }
 
-/* Batches and files whose time is over; the seconds until the next look. */
+/* Batches and files whose time is over. */
 static void look_at_all(batches *batches) {
     int64_t now = api_now();
     pthread_mutex_lock(&batches->lock);
@@ -371,17 +371,28 @@ static void look_at_all(batches *batches) {
         memmove(&batches->items[i], &batches->items[i + 1],
                 (batches->count - i) * sizeof(batches->items[0]));
     }
-    (void)store_expire(batches->store, now, is_input, batches);
+    batches->expire_next = store_expire(batches->store, now, is_input, batches);
     pthread_mutex_unlock(&batches->lock);
 }
 
 /* ---- The thread ---- */
 
+/* `seconds`, or less where something expires before; 0: nothing does. */
+static double sooner(double seconds, int64_t expires, int64_t now) {
+    if (expires == 0 || (double)(expires - now) >= seconds)
+        return seconds;
+    return expires > now ? (double)(expires - now) : 1.0;
+}
+
 /* The lock is held. Seconds until there may be something to do that nobody wakes us for. */
 static double next_look(const batches *batches) {
     double seconds = IDLE_SECONDS;
+    int64_t now = api_now();
+    seconds = sooner(seconds, batches->expire_next, now);
     for (size_t i = 0; i < batches->count; i++) {
         const batch *one = batches->items[i];
+        if (!batch_is_over(one) && !one->ends_early)
+            seconds = sooner(seconds, one->expires, now);
         if (wants_lines(one) && batches->in_flight < batches->lines_max)
             seconds = one->quota && seconds > QUOTA_SECONDS ? QUOTA_SECONDS
                       : one->quota                          ? seconds

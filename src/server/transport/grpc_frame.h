@@ -23,7 +23,7 @@ static inline grpc_prefix grpc_prefix_read(const char bytes[static GRPC_PREFIX_B
 }
 
 static inline void grpc_prefix_write(char bytes[static GRPC_PREFIX_BYTES], size_t size) {
-    bytes[0] = 0;
+    bytes[0] = 0; /* not compressed */
     for (unsigned i = 0; i < 4; i++)
         bytes[1 + i] = (char)(size >> (24 - 8 * i) & 0xFF);
 }

@@ -1,4 +1,5 @@
 /* Sockets: addresses, ports, unix sockets, and what they are called. */
+#include "server/kv_publish.h"
 #include "server/server_int.h"
 
 #include <arpa/inet.h>
@@ -13,7 +14,8 @@
 
 #define LISTEN_BACKLOG 4096
 
-static avo_status bind_address(const char *address, uint16_t port, int *out, avo_error *error) {
+avo_status listen_bind(const char *option, const char *address, uint16_t port, int *out,
+                       avo_error *error) {
     char service[8];
     struct addrinfo hints = {.ai_family = AF_UNSPEC,
                              .ai_socktype = SOCK_STREAM,
@@ -22,7 +24,7 @@ static avo_status bind_address(const char *address, uint16_t port, int *out, avo
     snprintf(service, sizeof(service), "%u", port);
     int fault = getaddrinfo(address, service, &hints, &found);
     if (fault != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "--host %s: %s", address,
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%s %s: %s", option, address,
                            gai_strerror(fault));
     int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1, off = 0, reason = errno;
@@ -88,6 +90,8 @@ static avo_status bind_unix(const char *path, int *out, avo_error *error) {
 }
 
 avo_status server_bind(server_options *options, avo_error *error) {
+    if (options->kv_events != NULL)
+        AVO_TRY(kv_publish_bind(options, error));
 #ifndef AVO_HTTP2
     if (options->grpc)
         return status_fail(
@@ -101,7 +105,7 @@ avo_status server_bind(server_options *options, avo_error *error) {
         if (options->unix_socket != NULL)
             AVO_TRY(bind_unix(options->unix_socket, &descriptor, error));
         else
-            AVO_TRY(bind_address(address, options->port, &descriptor, error));
+            AVO_TRY(listen_bind("--host", address, options->port, &descriptor, error));
         options->listen_sockets[options->listen_count++] = descriptor;
     }
     bool shared = options->grpc_port != 0 && options->grpc_port == options->port &&
@@ -111,7 +115,7 @@ avo_status server_bind(server_options *options, avo_error *error) {
     if (options->listen_count == SERVER_SOCKETS_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "--grpc: %d sockets are open already",
                            SERVER_SOCKETS_MAX);
-    AVO_TRY(bind_address(address, options->grpc_port, &descriptor, error));
+    AVO_TRY(listen_bind("--host", address, options->grpc_port, &descriptor, error));
     options->listen_sockets[options->listen_count++] = descriptor;
     options->grpc_listen = options->listen_count;
     return AVO_OK;
@@ -120,6 +124,9 @@ avo_status server_bind(server_options *options, avo_error *error) {
 void server_unbind(server_options *options) {
     for (uint32_t i = 0; i < options->listen_count; i++)
         close(options->listen_sockets[i]);
+    for (uint32_t i = 0; i < options->kv_listen_count; i++)
+        close(options->kv_listen[i]);
+    options->kv_listen_count = 0;
     if (options->listen_count > 0 && options->unix_socket != NULL)
         unlink(options->unix_socket);
     options->listen_count = options->grpc_listen = 0;
@@ -178,7 +185,7 @@ bool server_exposed(const server *server) {
     return exposed;
 }
 
-static uint16_t port_of(int descriptor) {
+uint16_t listen_port(int descriptor) {
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof(own);
     char text[100];
@@ -208,8 +215,8 @@ void server_bound_url(const server_options *options, char url[SERVER_URL_MAX]) {
 void listen_describe(server *server) {
     const server_options *options = &server->options;
     if (options->grpc)
-        server->grpc_port = port_of(
+        server->grpc_port = listen_port(
             options->listen_sockets[options->grpc_listen > 0 ? options->grpc_listen - 1 : 0]);
-    server->port = port_of(options->listen_sockets[0]);
+    server->port = listen_port(options->listen_sockets[0]);
     server_bound_url(options, server->url);
 }

@@ -5,6 +5,7 @@
 #include "server/api/grpc/grpc_int.h"
 
 #include "base/clock.h"
+#include "server/api/grpc/gzip.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,24 @@ static grpc_call *call_of(exchange *inner) {
 
 /* ---- Messages to the client ---- */
 
+/* The newest message in `out`, whose prefix is at `at`, in its compressed form if that is shorter.
+ */
+static avo_status compress(grpc_call *call, size_t at) {
+    char *message = call->out.data + at + GRPC_PREFIX_BYTES;
+    size_t size = call->out.size - at - GRPC_PREFIX_BYTES;
+    buffer packed;
+    buffer_init(&packed, NULL, size);
+    avo_status status = gzip_deflate((bytes_view){(const uint8_t *)message, size}, &packed);
+    if (status == AVO_OK) {
+        memcpy(message, packed.data, packed.size);
+        grpc_prefix_write(call->out.data + at, packed.size);
+        call->out.data[at] = 1;
+        call->out.size = at + GRPC_PREFIX_BYTES + packed.size;
+    }
+    buffer_free(&packed);
+    return status == AVO_ERROR_LIMIT ? AVO_OK : status; /* not shorter */
+}
+
 /* Behind what is in `out` already. */
 static avo_status append_message(grpc_call *call, const json_value *message, avo_error *error) {
     char prefix[GRPC_PREFIX_BYTES] = {0};
@@ -26,13 +45,15 @@ static avo_status append_message(grpc_call *call, const json_value *message, avo
     if (size > UINT32_MAX)
         return AVO_ERROR_LIMIT;
     grpc_prefix_write(call->out.data + at, size);
-    return AVO_OK;
+    return call->gzip && size >= GRPC_GZIP_BYTES_MIN ? compress(call, at) : AVO_OK;
 }
 
 static void begin_stream(grpc_call *call) {
     if (call->streaming)
         return;
     call->streaming = true;
+    if (call->gzip)
+        exchange_set_header(call->outer, "grpc-encoding", "gzip");
     exchange_stream(call->outer, 200, "application/grpc");
 }
 
@@ -206,6 +227,7 @@ static void inner_release(exchange *inner) {
     if (atomic_fetch_sub_explicit(&call->references, 1, memory_order_acq_rel) != 1)
         return;
     infer_close(call->infer);
+    buffer_free(&call->plain);
     buffer_free(&call->body);
     buffer_free(&call->out);
     arena_free(&call->texts);

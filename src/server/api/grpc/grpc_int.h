@@ -33,9 +33,11 @@ struct grpc_call {
     api *api;
     const grpc_entry *entry;
     const proto_method *method;
-    arena texts; /* the message's tree */
-    arena parts; /* of answers: one at a time */
-    buffer body; /* of the endpoint's request */
+    arena texts;  /* the message's tree */
+    arena parts;  /* of answers: one at a time */
+    buffer plain; /* the message, where it came compressed */
+    bool gzip;    /* so are answers */
+    buffer body;  /* of the endpoint's request */
     buffer out;
     bool streaming; /* the outer answer has begun */
     bool broken;    /* it failed; nothing more is told */

@@ -1,5 +1,6 @@
 /* Methods, and the message in a body. */
 #include "server/api/grpc/grpc_int.h"
+#include "server/api/grpc/gzip.h"
 #include "server/api/helpers.h"
 
 #include <stdio.h>
@@ -54,19 +55,36 @@ unsigned grpc_call_of(const char *path) {
 
 /* ---- Messages ---- */
 
-/* The only message of a body. */
-static bool unframe(exchange *exchange, bytes_view *out) {
+/* Inflates a message into `plain`, which has the limit of messages. */
+static bool inflate_message(exchange *exchange, bytes_view *message, buffer *plain) {
+    const char *coding = exchange_header(exchange, "grpc-encoding");
+    if (coding == NULL || strcmp(coding, "gzip") != 0) {
+        exchange_fail(exchange, 501, NULL, "content_encoding",
+                      "grpc-encoding %.40s is not supported; use gzip or identity",
+                      coding == NULL ? "is missing, which" : coding);
+        return false;
+    }
+    avo_status status = gzip_inflate(*message, plain);
+    if (status == AVO_ERROR_LIMIT)
+        exchange_fail(exchange, 413, NULL, "message_too_large",
+                      "the message inflates to more than %zu bytes", GRPC_MESSAGE_BYTES_MAX);
+    else if (status == AVO_ERROR_FORMAT)
+        exchange_fail(exchange, 400, NULL, "bad_request",
+                      "the message is compressed, but it is not one whole gzip stream");
+    else if (status != AVO_OK)
+        exchange_fail(exchange, 503, NULL, "out_of_memory", "out of memory");
+    *message = (bytes_view){(const uint8_t *)plain->data, plain->size};
+    return status == AVO_OK;
+}
+
+/* The only message of a body; `plain` has its bytes where it was compressed. */
+static bool unframe(exchange *exchange, bytes_view *out, buffer *plain) {
     text_view body = exchange_asked(exchange)->body;
     if (body.size < GRPC_PREFIX_BYTES) {
         exchange_fail(exchange, 400, NULL, "bad_request", "the request has no message");
         return false;
     }
     grpc_prefix prefix = grpc_prefix_read(body.data);
-    if (prefix.compressed) {
-        exchange_fail(exchange, 501, NULL, "content_encoding",
-                      "compressed messages are not supported; send them uncompressed");
-        return false;
-    }
     if (prefix.size != body.size - GRPC_PREFIX_BYTES) {
         exchange_fail(exchange, 400, NULL, "bad_request",
                       "the message announces %zu bytes, found %zu", prefix.size,
@@ -74,7 +92,7 @@ static bool unframe(exchange *exchange, bytes_view *out) {
         return false;
     }
     *out = (bytes_view){(const uint8_t *)body.data + GRPC_PREFIX_BYTES, prefix.size};
-    return true;
+    return !prefix.compressed || inflate_message(exchange, out, plain);
 }
 
 static bool read_timeout(grpc_call *call) {
@@ -97,13 +115,20 @@ static bool read_timeout(grpc_call *call) {
 static void answer_message(api *api, exchange *exchange) {
     const char *path = exchange_asked(exchange)->path;
     bytes_view bytes;
-    if (!unframe(exchange, &bytes))
+    buffer plain;
+    buffer_init(&plain, NULL, GRPC_MESSAGE_BYTES_MAX);
+    if (!unframe(exchange, &bytes, &plain)) {
+        buffer_free(&plain);
         return;
+    }
     grpc_call *call = grpc_call_open(api, exchange, entry_of(path), method_of(path));
     if (call == NULL) {
+        buffer_free(&plain);
         exchange_fail(exchange, 503, NULL, "out_of_memory", "out of memory");
         return;
     }
+    call->plain = plain;
+    call->gzip = plain.data != NULL;
     avo_error error = {0};
     json_value message;
     arena_init(&call->texts, NULL, GRPC_TREE_BYTES_FIXED + GRPC_TREE_BYTES_EACH * bytes.size);

@@ -179,7 +179,7 @@ static void submit(h2_stream *stream, carried *exchange) {
     add_field(&list, ":status", status);
     carried_each_header(exchange, add_field, &list);
     if (stream->grpc)
-        add_field(&list, "grpc-accept-encoding", "identity");
+        add_field(&list, "grpc-accept-encoding", "identity,gzip");
     if (stream->grpc && bare)
         add_status(&list, exchange, &end);
     place_names(&list);

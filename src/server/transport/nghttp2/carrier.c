@@ -1,4 +1,5 @@
 /* HTTP/2: the driver. */
+#include "server/transport/client_hello.h"
 #include "server/transport/nghttp2/nghttp2_int.h"
 
 #include <stdlib.h>
@@ -36,13 +37,25 @@ static void close_carrier(carrier *closed) {
     free(closed);
 }
 
+/* On a port that HTTP/1.1 shares: whether a client of TLS offers h2. */
+static bool is_for_others(text_view bytes, head *seen) {
+    bytes_view hello = {(const uint8_t *)bytes.data, bytes.size};
+    hello_answer answer = hello_offers(hello, "h2");
+    if (answer == HELLO_PARTIAL && bytes.size < SERVER_GATE_BYTES)
+        seen->state = HEAD_PARTIAL;
+    return answer == HELLO_LACKS || bytes.size >= SERVER_GATE_BYTES;
+}
+
 /* The bytes that every connection of HTTP/2 begins with (RFC 9113, 3.4), or a handshake. */
 static head look_at(const server *server, text_view bytes) {
     const text_view magic = TEXT_LITERAL(NGHTTP2_CLIENT_MAGIC);
     head seen = {.state = HEAD_GOOD};
     bool tls = server->options.certificate != NULL;
+    bool shared = server->options.grpc_listen == 0;
     size_t size = bytes.size < magic.size ? bytes.size : magic.size;
-    if (tls && (bytes.size == 0 || bytes.data[0] != TLS_HANDSHAKE))
+    if (tls && shared && is_for_others(bytes, &seen))
+        seen.state = HEAD_BAD; /* the next carrier says what is wrong with it, if anything is */
+    else if (tls && (bytes.size == 0 || bytes.data[0] != TLS_HANDSHAKE))
         seen = (head){.state = HEAD_BAD,
                       .status = 400,
                       .code = "tls",
