@@ -69,7 +69,7 @@ typedef struct option_spec {
 } option_spec;
 
 /* A table of several parts. Begins as {0}. */
-#define OPTIONS_MAX 80
+#define OPTIONS_MAX 112
 typedef struct option_table {
     option_spec specs[OPTIONS_MAX + 1];
     size_t count;

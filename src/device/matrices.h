@@ -7,8 +7,8 @@
 /* Of a dense layer: query, key, value, output, gate, up, down. */
 #define MATRICES_DENSE 7
 
-/* Of every layer, whether or not it has them all. In models with experts the dense ones are followed
- * by the router's, the shared expert's, then each expert's. */
+/* Of every layer, whether or not it has them all. In models with experts the dense ones are
+ * followed by the router's, the shared expert's, then each expert's. */
 size_t matrices_of_layer(const model_view *model);
 /* The projection behind the embedding, those of every layer, the one before the head, the head. A
  * matrix that the model does not have is counted, too: its data is NULL. */

@@ -47,7 +47,8 @@ class Install(unittest.TestCase):
                  if not path.is_dir()}
         headers = {name for name in names if name.endswith(".h")}
         self.assertEqual(headers, {"include/avocet.h", "include/avocet/chat.h",
-                                   "include/avocet/scheduler.h", "include/avocet/train.h"})
+                                   "include/avocet/grammar.h", "include/avocet/scheduler.h",
+                                   "include/avocet/train.h"})
         for part in ("bin/avocet", "libavocet.a", "libavocet.so", "libavocet.so.0", "avocet.pc",
                      "LICENSE", "bash-completion/completions/avocet", "site-functions/_avocet",
                      "vendor_completions.d/avocet.fish"):

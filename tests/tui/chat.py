@@ -155,7 +155,7 @@ class FullScreen(unittest.TestCase):
         self.assertEqual(answer["content"] + "\n", whole)
 
     def test_retry_leaves_notes_where_they_are(self):
-        screen = self.open("-n", "2", *ON)
+        screen = self.open("-n", "2", "--temperature", "0", *ON)
         screen.type("hi")
         screen.keys("Enter")
         screen.wait("> hi", "Stopped after 2 tokens")
@@ -183,7 +183,7 @@ class FullScreen(unittest.TestCase):
         screen.wait("> /set x 1")
 
     def test_retry_is_another_answer(self):
-        screen = self.open("-n", "30", *ON)
+        screen = self.open("-n", "30", "--temperature", "0", *ON)
         seen = set()
         for line, end in (("hi", "Stopped after"), ("/retry", "temperature 0.8, seed 1"),
                           ("/retry", "temperature 0.8, seed 2")):
