@@ -123,7 +123,7 @@ static void one_that_is_not_there_is_refused(void **state) {
     fixture_isas_find(&isas);
     const char *lacking = NULL;
     for (const device_driver *const *driver = device_drivers(); *driver != NULL; driver++)
-        if ((*driver)->probe(*driver, NULL, NULL) != AVO_OK)
+        if ((*driver)->probe(*driver, NULL, NULL) == AVO_ERROR_UNSUPPORTED)
             lacking = (*driver)->name;
     if (lacking == NULL) {
         print_message("SKIPPED: this machine has all instruction sets of this build\n");
