@@ -92,6 +92,7 @@ void prefix_rename(kv_pages *pages, uint32_t from, uint32_t to) {
     other->parent = info->parent;
     other->key = info->key;
     other->serial = info->serial;
+    other->block = info->block; /* its name in events */
     memcpy(pages->tokens + (size_t)to * KV_PAGE_TOKENS,
            pages->tokens + (size_t)from * KV_PAGE_TOKENS, PAGE_BYTES);
     info->serial = 0;

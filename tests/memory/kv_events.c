@@ -77,6 +77,68 @@ static void blocks_form_chains_and_are_removed(void **state) {
     kv_events_close(log);
 }
 
+static bool move(void *context, uint32_t from, uint32_t to) {
+    (void)context;
+    (void)from;
+    (void)to;
+    return true;
+}
+
+/* What a gateway believes: the names of all blocks that were told and not taken back. */
+typedef struct believed {
+    uint64_t names[64];
+    uint32_t count, stored, removed;
+} believed;
+
+static void follow(believed *b, kv_events *log) {
+    kv_event events[64];
+    uint32_t count = kv_events_take(log, events, 64);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = 0;
+        while (at < b->count && b->names[at] != events[i].block)
+            at++;
+        if (events[i].kind == KV_EVENT_STORED) {
+            assert_int_equal(at, b->count); /* not twice */
+            b->names[b->count++] = events[i].block;
+            b->stored++;
+        } else {
+            assert_int_equal(events[i].kind, KV_EVENT_REMOVED);
+            assert_true(at < b->count); /* one that was told */
+            b->names[at] = b->names[--b->count];
+            b->removed++;
+        }
+    }
+}
+
+/* A page in the host's memory is still known: it keeps its name there and on the way back. */
+static void names_stay_with_pages_that_move(void **state) {
+    (void)state;
+    enum { HOST = 3 };
+    const pages_host host = {.pages = HOST, .out = move, .in = move};
+    kv_pages *pages;
+    kv_events *log = open_log(64);
+    believed b = {0};
+    assert_ok(pages_open_with_host(PAGES, &host, NULL, &pages, NULL));
+    pages_tell(pages, log);
+    compute(pages, 1, 1000, LENGTH);
+    compute(pages, 2, 1000, LENGTH); /* two pages of the first timeline move out … */
+    follow(&b, log);
+    assert_int_equal(b.stored, 6);
+    assert_int_equal(b.removed, 0);
+    compute(pages, 1, 1000, LENGTH); /* … and come back: nothing is new, nothing forgotten */
+    follow(&b, log);
+    assert_int_equal(b.stored + b.removed, 6);
+    for (uint64_t root = 3; root < 12; root++) { /* seven places: pages are forgotten */
+        compute(pages, root, 1000, LENGTH);
+        follow(&b, log);
+    }
+    assert_int_equal(b.stored - b.removed, b.count);
+    assert_true(b.removed > 0 && b.count <= PAGES + HOST);
+    assert_null(pages_check(pages));
+    pages_close(pages);
+    kv_events_close(log);
+}
+
 static void a_full_log_drops_and_says_so_once(void **state) {
     (void)state;
     kv_event events[16];
@@ -198,6 +260,7 @@ static void no_memory_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_form_chains_and_are_removed),
+        cmocka_unit_test(names_stay_with_pages_that_move),
         cmocka_unit_test(a_full_log_drops_and_says_so_once),
         cmocka_unit_test(the_reader_is_woken_only_where_it_sleeps),
         cmocka_unit_test(labels_are_kept_and_bounded),

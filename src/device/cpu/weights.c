@@ -396,8 +396,14 @@ static avo_status fill(const building *b, const uint8_t *kept, avo_error *error)
     walk walk = {.source = b->source, .matrices = list};
     const uint8_t *at = kept != NULL ? kept : b->panels->region.data;
     avo_status status = lay_out(b, at, list, &walk, error);
-    if (status == AVO_OK && walk.count > 0 && kept == NULL)
-        status = repack_all(&walk, cut(list, walk.count, team_size(b->team)), b->team, error);
+    /* A phase has a largest number of items: models with very many experts take several. */
+    size_t most = TEAM_ITEMS_MAX / team_size(b->team), all = kept == NULL ? walk.count : 0;
+    for (size_t i = 0; status == AVO_OK && i < all; i += walk.count) {
+        walk.matrices = list + i;
+        walk.count = size_min(all - i, most);
+        uint32_t items = cut(list + i, walk.count, team_size(b->team));
+        status = repack_all(&walk, items, b->team, error);
+    }
     allocator_give(allocator, list, count * sizeof(*list));
     return status;
 }

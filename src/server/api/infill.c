@@ -36,15 +36,17 @@ static const char *const families[][MARKS] = {
 static int32_t find_mark(const api *api, const char *text) {
     int32_t ids[2];
     size_t count = 0;
-    if (text == NULL || avo_tokenize(api->model, text, strlen(text), AVO_TOKENIZE_SPECIAL, ids, 2,
-                                     &count, NULL) != AVO_OK)
+    if (text == NULL ||
+        avo_tokenize(api->model, text, strlen(text), AVO_TOKENIZE_SPECIAL, ids, 2, &count, NULL) !=
+            AVO_OK ||
+        count != 1)
         return -1;
     int32_t plain[2];
     size_t plain_count = 0;
     avo_status status =
         avo_tokenize(api->model, text, strlen(text), 0, plain, 2, &plain_count, NULL);
     bool special = status != AVO_OK || plain_count != 1 || plain[0] != ids[0];
-    return count == 1 && special ? ids[0] : -1;
+    return special ? ids[0] : -1;
 }
 
 static bool find_marks(const api *api, int32_t marks[MARKS]) {

@@ -12,6 +12,7 @@
 #include "device/cpu/experts.h"
 #include "device/exact/math.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define SLOTS_ITEM      8   /* slots that an item copies or quantises */
@@ -208,6 +209,8 @@ static size_t chunks_of(const expert_desk *desk, size_t panels) {
     size_t chunks = (wanted + groups - 1) / groups;
     if (desk->slots >= groups * MANY_GROUP)
         chunks = size_max(chunks, (panels + MANY_PANELS - 1) / MANY_PANELS);
+    /* A row of a part fits `FAST_PART_NUMBERS`, however wide the expert is. */
+    chunks = size_max(chunks, (panels * QUANT_PANEL_ROWS - 1) / FAST_PART_NUMBERS + 1);
     return size_max(size_min(chunks, panels), 1);
 }
 
@@ -234,6 +237,7 @@ static const expert_group *group_of(const expert_desk *desk, uint32_t item, size
 /* Rows of a part whose outputs fit `FAST_PART_NUMBERS`. */
 static uint32_t block_rows(const fast_part *part) {
     size_t fitting = FAST_PART_NUMBERS / ((part->last - part->first) * QUANT_PANEL_ROWS);
+    assert(fitting > 0);
     return (uint32_t)size_max(size_min(fitting, ROWS_BLOCK), 1);
 }
 
