@@ -86,6 +86,9 @@ void serve_banner(const serve_flags *flags, const serve_facts *facts) {
     if (settings->keys_path == NULL && server_exposed(facts->server))
         row("warning", "other machines can reach this server and no key is required; give --keys "
                        "FILE.json, or bind to --host 127.0.0.1");
+    if (server_kv_exposed(facts->server))
+        row("warning", "other machines can reach the KV events, which have no key and no TLS: they "
+                       "show the tokens of all prompts");
     if (flags->no_sandbox)
         snprintf(text, sizeof(text), "off (--no-sandbox)");
     else

@@ -146,6 +146,8 @@ const char *server_url(const server *server);
 /* Whether other machines can reach it: one of its sockets is neither a unix socket nor bound to
  * loopback. */
 bool server_exposed(const server *server);
+/* The same of the sockets of KV events. */
+bool server_kv_exposed(const server *server);
 
 /* No new work: /ready says 503, requests are refused, what runs goes on. */
 void server_drain(server *server);

@@ -172,17 +172,25 @@ void listen_peer(int descriptor, const struct sockaddr *address, char *text, siz
         address_text(address, text, capacity, &port);
 }
 
-bool server_exposed(const server *server) {
+/* Whether other machines can reach one of the sockets. */
+static bool is_exposed(const int *sockets, uint32_t count) {
     bool exposed = false;
-    for (uint32_t i = 0; i < server->options.listen_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         struct sockaddr_storage address = {0};
         socklen_t bytes = sizeof(address);
-        if (getsockname(server->options.listen_sockets[i], (struct sockaddr *)&address, &bytes) ==
-            0)
+        if (getsockname(sockets[i], (struct sockaddr *)&address, &bytes) == 0)
             exposed = exposed || (address.ss_family != AF_UNIX &&
                                   !address_is_loopback((const struct sockaddr *)&address));
     }
     return exposed;
+}
+
+bool server_exposed(const server *server) {
+    return is_exposed(server->options.listen_sockets, server->options.listen_count);
+}
+
+bool server_kv_exposed(const server *server) {
+    return is_exposed(server->options.kv_listen, server->options.kv_listen_count);
 }
 
 uint16_t listen_port(int descriptor) {
