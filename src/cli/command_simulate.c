@@ -340,6 +340,8 @@ static const char *check_flags(const simulate_flags *flags, int words) {
         return "--seeds cannot be combined with other workloads";
     if (seeds && flags->fleet.replicas != NULL)
         return "--seeds cannot be combined with --replicas";
+    if (flags->fleet.replicas == NULL && simulate_fleet_wanted(&flags->fleet))
+        return "--router, --mtbf and --turns need --replicas";
     if (flags->fleet.replicas == NULL && flags->requests > SIMULATE_REQUESTS_MAX)
         return "--requests above 1000000 need --replicas";
     if (flags->fleet.replicas != NULL && strcmp(flags->cores_mode, "mixed") != 0)

@@ -158,6 +158,12 @@ static bool parse_routers(fleet_flags *flags) {
     return true;
 }
 
+bool simulate_fleet_wanted(const fleet_flags *flags) {
+    fleet_flags none;
+    simulate_fleet_defaults(&none);
+    return strcmp(flags->router, none.router) != 0 || flags->mtbf_s > 0 || flags->turns > 1;
+}
+
 bool simulate_fleet_parse(fleet_flags *flags) {
     return parse_counts(flags) && parse_routers(flags);
 }

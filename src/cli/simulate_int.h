@@ -40,6 +40,8 @@ void simulate_fleet_defaults(fleet_flags *flags);
 void simulate_fleet_specs(fleet_flags *flags, option_table *table);
 /* Reads --replicas and --router; false after an error was printed. */
 bool simulate_fleet_parse(fleet_flags *flags);
+/* Whether options are given that mean nothing without several replicas. */
+bool simulate_fleet_wanted(const fleet_flags *flags);
 /* A run for every router and number of replicas; `options` has everything that is not in `flags`.
  * The exit status. */
 int simulate_fleet(const fleet_flags *flags, const fleet_options *options,

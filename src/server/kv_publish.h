@@ -15,7 +15,7 @@
 
 #define KV_PEERS_MAX        32u /* connections of both endpoints together */
 #define KV_BATCH_EVENTS     512u
-#define KV_KEPT_BATCHES     4096u /* for replay */
+#define KV_KEPT_BATCHES     4096u               /* for replay */
 #define KV_KEPT_BYTES       ((uint64_t)3 << 20) /* with its frames, less than ZMTP_UNREAD_MAX */
 #define KV_HANDSHAKE_MILLIS 15000
 

@@ -105,6 +105,8 @@ class Simulate(unittest.TestCase):
         rows = 20 + (2000 - 50.5 - 20) * (48 - 5) / (100 - 5)
         self.assertAlmostEqual(first, (rows + 48 * 49 / 2 * 0.01) / 1000, places=4)
         cost.write_text('{"results":[]}')
+        for option in (["--router", "prefix"], ["--mtbf", "300"], ["--turns", "4"]):
+            self.assertIn("need --replicas", self.refuse("--zipf", "1", *option))
         self.assertIn("avocet bench", self.refuse("--zipf", "1", "--cost", cost, status=FAILED))
         cost.write_text('{"results":[{"kind":"decode","tps":"x"}]}')
         self.assertIn("tps", self.refuse("--zipf", "1", "--cost", cost, status=FAILED))

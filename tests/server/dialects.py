@@ -298,6 +298,18 @@ class Llama(Served):
         self.assertEqual(len(self.post("/embedding", content=["a", "b"])), 2)
         self.refused("/embedding", "content")
 
+    def test_each_protocol_draws_as_its_own_server_does(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = write_model(Path(scratch), template=TEMPLATE)  # recommends nothing
+            with Server(folder, "--name", "tiny", "--threads", "1") as server:
+                drawn = server.get("/props")["default_generation_settings"]["params"]
+                self.assertEqual(
+                    [round(drawn[name], 3) for name in ("temperature", "top_k", "top_p", "min_p")],
+                    [0.8, 40, 0.95, 0.05])
+                shown = server.post("/api/show", {"model": "tiny"})["parameters"]
+                self.assertIn("temperature 0.8\ntop_p 0.9\ntop_k 40\nmin_p 0\n", shown)
+                self.assertEqual(server.get("/version")["sampling"]["temperature"], 1)
+
     def test_what_it_is(self):
         props = self.server.get("/props")
         self.assertEqual(props["total_slots"], 4)

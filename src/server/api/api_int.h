@@ -109,9 +109,10 @@ struct api_request {
 };
 
 /* ---- request.c ---- */
-/* How tokens are drawn where a request does not say: as the model recommends, else as OpenAI's
- * interface has it. False: the model recommends nothing. */
-bool api_sampling(const api *api, avo_sampling *sampling);
+/* How tokens are drawn where a body does not say: as the model recommends, else as the interface
+ * has it that the body belongs to: OpenAI's, llama.cpp's or ollama's. False: the model recommends
+ * nothing. */
+bool api_sampling(const api *api, api_body body, avo_sampling *sampling);
 /* A body with its fields. `key` may be NULL. On failure *out is NULL. */
 AVO_MUST_USE bool api_request_open(api *api, api_body body, const server_key *key, text_view text,
                                    api_request **out, api_fault *fault);

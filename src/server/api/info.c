@@ -151,7 +151,7 @@ void endpoint_ready(api *api, exchange *exchange) {
 /* What requests get that do not say how tokens are drawn. */
 static void write_sampling(json_writer *w, const api *api) {
     avo_sampling sampling;
-    bool own = api_sampling(api, &sampling);
+    bool own = api_sampling(api, BODY_CHAT, &sampling);
     json_member_object_begin(w, "sampling");
     json_member_boolean(w, "recommended", own); /* by the model's publisher */
     json_member_float(w, "temperature", sampling.temperature);

@@ -7,7 +7,7 @@
 static void write_defaults(json_writer *w, const api *api) {
     avo_sampling sampling;
     const avo_request request = AVO_REQUEST_INIT;
-    (void)api_sampling(api, &sampling);
+    (void)api_sampling(api, BODY_LLAMA, &sampling);
     json_member_object_begin(w, "default_generation_settings");
     json_member_u64(w, "n_ctx", api->context);
     json_member_object_begin(w, "params");

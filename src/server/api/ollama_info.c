@@ -137,7 +137,7 @@ static bool find_model(api *api, exchange *exchange, api_request **r) {
 static void write_parameters(json_writer *w, const api *api) {
     avo_sampling sampling;
     char text[160];
-    (void)api_sampling(api, &sampling);
+    (void)api_sampling(api, BODY_OLLAMA_CHAT, &sampling);
     snprintf(text, sizeof(text), "temperature %g\ntop_p %g\ntop_k %u\nmin_p %g\nrepeat_penalty %g",
              (double)sampling.temperature, (double)sampling.top_p, sampling.top_k,
              (double)sampling.min_p, (double)sampling.repetition_penalty);

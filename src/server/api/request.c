@@ -445,17 +445,24 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
 
 /* ---- Requests ---- */
 
-bool api_sampling(const api *api, avo_sampling *sampling) {
-    avo_sampling openai = AVO_SAMPLING_INIT;
-    openai.temperature = 1.0f;
-    return model_sampling(api->model, &openai, sampling);
+bool api_sampling(const api *api, api_body body, avo_sampling *sampling) {
+    avo_sampling otherwise = AVO_SAMPLING_INIT;
+    otherwise.temperature = 1.0f;
+    if (body & (BODY_LLAMA | BODY_INFILL | BODY_OLLAMA_CHAT | BODY_OLLAMA_GENERATE)) {
+        bool ollama = (body & (BODY_OLLAMA_CHAT | BODY_OLLAMA_GENERATE)) != 0;
+        otherwise.temperature = 0.8f;
+        otherwise.top_k = 40;
+        otherwise.top_p = ollama ? 0.9f : 0.95f;
+        otherwise.min_p = ollama ? 0.0f : 0.05f;
+    }
+    return model_sampling(api->model, &otherwise, sampling);
 }
 
 static void set_defaults(api *api, const server_key *key, api_request *r) {
     r->submit = (avo_request)AVO_REQUEST_INIT;
     r->sampling = (avo_sampling)AVO_SAMPLING_INIT;
     r->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
-    (void)api_sampling(api, &r->sampling);
+    (void)api_sampling(api, r->body, &r->sampling);
     r->sampling.seed = api_random(api) & 0xFFFFFFFFu;
     r->submit.max_new_tokens = r->body == BODY_COMPLETION ? 16 : 0;
     r->submit.priority = server_key_priority(key);
