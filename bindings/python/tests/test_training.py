@@ -120,7 +120,8 @@ def test_served(texts, tmp_path):
         found = [line for line in lines if "has the adapter of step" in line]
         if found and not answers:
             url, name = found[0].split(" ")[0], found[0].split('"')[1]
-            body = json.dumps({"model": name, "prompt": "The duck", "max_tokens": 4}).encode()
+            body = json.dumps({"model": name, "prompt": "The duck", "max_tokens": 4,
+                               "temperature": 0, "ignore_eos": True}).encode()
             request = urllib.request.Request(f"{url}/v1/completions", body,
                                              {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=300) as answer:
