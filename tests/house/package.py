@@ -219,7 +219,8 @@ class Refusals(unittest.TestCase):
 
     def test_no_tools(self):
         with tempfile.TemporaryDirectory() as tools:
-            for name in ("python3", "env", "git", "cmake"):
+            (Path(tools) / "python3").symlink_to(os.path.realpath(sys.executable))
+            for name in ("env", "git", "cmake"):
                 (Path(tools) / name).symlink_to(os.path.realpath(shutil.which(name)))
             said = self.refused("bundle", "--model", "demo", PATH=tools)
         self.assertIn("tools/bootstrap package", said)
