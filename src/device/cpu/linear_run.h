@@ -1,9 +1,9 @@
 /* Calls the kernel of a product: one call for all phases.
  *
  * In builds with ThreadSanitizer the kernels of products are compiled without it: checks of every
- * access took a third of that suite's build. What a call reads and writes is reported here instead,
- * so a missing barrier between the phases that write inputs and those that read them is found as
- * before. */
+ * access took a large part of that suite's build. The main arrays that a call reads and writes are
+ * reported here instead, so that a phase which reads them without a barrier is still a race that
+ * ThreadSanitizer sees. Sums of inputs and the weights are not reported. */
 #ifndef AVO_DEVICE_CPU_LINEAR_RUN_H
 #define AVO_DEVICE_CPU_LINEAR_RUN_H
 
